@@ -1,8 +1,4 @@
-"""Kinds of answers: how each is asked for, parsed, guessed and scored.
-
-A question carries its kind, so that nothing else has to know what a valid answer is. A new kind is one class here or in
-the file of its benchmark.
-"""
+"""Kinds of answers: how each is asked for, parsed, guessed and scored. A new one is a class here or of a benchmark."""
 
 import math
 import random
@@ -19,28 +15,20 @@ import numpy as np
 
 from roomscout.data.options import Options, letter_named
 
-MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""Thresholds of relative accuracy, 1 - relative error. Computed like VSI-Bench's official scorer's: the literals 0.55,
-0.6, ... differ in the last bit, which changes ties such as 3 against 4."""
-
-UNIT_WORDS = {
+MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # of 1 - relative error, as in VSI-Bench's scorer: literals change ties
+UNIT_WORDS = {  # spellings after a number; any other unit is accepted as written, and no other answer
     "objects": ("", "object", "objects"),
     "m": ("", "m", "meter", "meters", "metre", "metres"),
     "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
     "m²": ("", "m²", "m2", "m^2", "sqm", "sq m", "square meter", "square meters", "square metre", "square metres"),
 }
-"""Accepted spellings of a unit after a number. Any other unit is accepted as it is written. Answers in other units are
-invalid."""
-
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
-WRAPPED = re.compile(
+WRAPPED = re.compile(  # Markdown and LaTeX around an answer; JSON reads the beginning of "\boxed" as a backspace
     r"\*\*(.*)\*\*|`(.*)`|\[(.*)\]|\$(.*)\$|\\\((.*)\\\)|(?:\\b|\x08)oxed\{(.*)\}|\\(?:text|mathrm|mathbf)\{(.*)\}",
     re.DOTALL,
 )
-"""Markdown and LaTeX around an answer; JSON reads the beginning of "\\boxed" as a backspace."""
-LONGEST_WRAPPED = 200
-"""Characters of an answer within which something is looked for; a hostile one could be wrapped thousands of times."""
+LONGEST_WRAPPED = 200  # characters of an answer to look into; a hostile one could be wrapped thousands of times
 COORDINATES = re.compile(r"[\s,;]*(?:m|meters?|metres?)?[\s,;]+|[\s,;]*(?:m|meters?|metres?)$", re.IGNORECASE)
 POINT_THRESHOLDS_M = (0.25, 0.5, 1.0, 2.0)
 YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECASE)
@@ -49,19 +37,12 @@ YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECAS
 class AnswerKind(Protocol):
     """What a valid answer to a question is. `letters` are always those of the question's options, in order."""
 
+    name: str  # in the column `answer_kind` of question files
+    unit: str = ""  # of a number
     takes_options: bool = False  # whether a question of this kind has options to choose from
     needs_judge: bool = False  # whether its questions have no score until a judge marks the answers
     in_scan_coordinates: bool = False  # whether answers are places; the model reads the camera's position in these too
     judges_camera: bool = False  # whether not what is said is scored, but `of_camera` when it is said
-
-    @property
-    def name(self) -> str:
-        """The kind's name in the column `answer_kind` of question files."""
-
-    @property
-    def unit(self) -> str:
-        """The unit of a number; empty for other kinds."""
-        return ""
 
     def form(self, letters: Sequence[str]) -> str:
         """The form of a valid answer, as the prompt states it: "one plain number in m"."""
@@ -76,8 +57,8 @@ class AnswerKind(Protocol):
         """Why a ground truth cannot be one, to follow "the ground truth X is"; None if it can."""
 
     def read_truth(self, value: object, options: Options) -> str:
-        """A ground truth of a question file, for a question with these `options`, in plain form; raises ValueError,
-        with why, for a value that may mean several answers or none. What `wrong_truth` accepts is unchanged."""
+        """A ground truth of a question file in plain form, which is unchanged if `wrong_truth` accepts it. Raises
+        ValueError, with why, for a value that may mean several answers or none."""
         if isinstance(value, str):
             return value.strip()
         if isinstance(value, Real | Decimal) and not isinstance(value, bool) and math.isfinite(value):
@@ -89,10 +70,9 @@ class AnswerKind(Protocol):
 
     def score(self, answer: str | float | None, truth: str) -> float:
         """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth. The answer
-        is as `parse` returned it, and the truth as in the question file, read by `read_truth`. A truth that `parse`
-        takes is scored as an answer when questions are loaded, and refused with its row unless it scores 1. By default
-        1 for the same text up to case, white space and a final period, like the exact match of SQuAD
-        (arXiv:1606.05250), but articles and other punctuation count."""
+        is as `parse` returned it, and the truth as `read_truth` did. A truth that `parse` takes is scored as an answer
+        when questions are loaded, and refused with its row unless it scores 1. By default 1 for the same text as
+        `matched_text`, like the exact match of SQuAD (arXiv:1606.05250), but articles and punctuation count."""
         return float(answer is not None and matched_text(str(answer)) == matched_text(truth))
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
@@ -100,8 +80,7 @@ class AnswerKind(Protocol):
         return {}
 
     def of_camera(self, pose: Sequence[float], path_m: float) -> str:
-        """What is scored of a camera at `pose`, x, y and z in world metres, heading and pitch in degrees, that has come
-        there on a path of so many metres: by default these six numbers."""
+        """What is scored of a camera at `pose` (x, y, z in world metres, heading, pitch in degrees) after its path."""
         return ", ".join(f"{number:.3f}" for number in (*pose, path_m))
 
     def vote(self, answers: Sequence[str]) -> str | None:
@@ -133,8 +112,7 @@ def bare_text(value: object) -> str | None:
 
 
 def first_word(answer: str | float) -> str:
-    """The text before the first space, without trailing periods: all that VSI-Bench's official scorer looks at. As
-    there, the first word of an answer that *begins* with a space is empty."""
+    """The text before the first space (even at the start), without final periods, as VSI-Bench's scorer reads it."""
     return str(answer).split(" ")[0].rstrip(".").strip()
 
 
@@ -175,9 +153,8 @@ class Letter(AnswerKind):
 
 @dataclass(frozen=True)
 class Number(AnswerKind):
-    """A finite number in `unit` (empty: a plain number), scored by mean relative accuracy. Mean relative accuracy is
-    the fraction of the ten MRA_THRESHOLDS t with |answer - truth| / truth <= 1 - t. Source: arXiv:2412.14171, section
-    3, and vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py."""
+    """A finite number in `unit` (empty: a plain one), scored by mean relative accuracy: the share of MRA_THRESHOLDS t
+    with |answer - truth| / truth <= 1 - t. Source: arXiv:2412.14171, section 3, and its code (vsibench/utils.py)."""
 
     unit: str = ""
     name = "number"
@@ -293,10 +270,9 @@ class Text(AnswerKind):
 @dataclass(frozen=True)
 class Point(AnswerKind):
     """A position in the room: x, y and z in metres, in the coordinates of the camera's position that the model reads.
-    The score is the share of the distances 0.25, 0.5, 1 and 2 m that the distance from the ground truth does not
-    exceed: 1 within 0.25 m, 0.5 within 1 m. A ground truth of x and y alone is a place on the floor plan; the height of
-    the answer then does not matter. Source: nuScenes matches detections by the distance of their centres at 0.5, 1, 2
-    and 4 m and averages over these thresholds (arXiv:1903.11027, section 3.1); half as much suits rooms."""
+    The score is the share of 0.25, 0.5, 1 and 2 m that its distance from the ground truth does not exceed. A ground
+    truth of x and y alone is a place on the floor plan; the height of the answer then does not matter. Source: nuScenes
+    averages over 0.5, 1, 2 and 4 m between centres (arXiv:1903.11027, section 3.1); half as much suits rooms."""
 
     name = "point"
     in_scan_coordinates = True
@@ -307,17 +283,13 @@ class Point(AnswerKind):
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
         """ "1.5, -2, 0.4", "(1.5 -2 0.4)", "1.5 m, -2 m, 0.4 m" and the list [1.5, -2, 0.4] are valid."""
-        if isinstance(value, list):
-            value = ", ".join(str(plain_text(part)) for part in value)
-        return _point_text(plain_text(value) or "", (3,))
+        return _point_text(plain_text(_one_text(value)) or "", (3,))
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
         return f"the answer {shown} is not three coordinates x, y, z in m"
 
     def read_truth(self, value: object, options: Options) -> str:
-        if isinstance(value, list):
-            value = ", ".join(str(plain_text(part)) for part in value)
-        return AnswerKind.read_truth(self, value, options)  # also that of poses
+        return AnswerKind.read_truth(self, _one_text(value), options)  # also that of poses
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         return None if _point_text(truth, (2, 3)) else "not two or three coordinates in m, such as 1.5, -2, 0.4"
@@ -348,8 +320,7 @@ class Pose(AnswerKind):
     """Where the camera is when the model says that it is there: the answer is the word "here". A ground truth is x, y
     and z in metres and heading and pitch in degrees, in the scan's coordinates; a sixth number is the length of the
     shortest free path from the start, metres. What is scored has the same numbers, with the length of its own path. The
-    score is 1 within `near_m` and `near_deg`, else 0. The angle is that between the directions of view. Thresholds as
-    in ViewSuite."""
+    score is 1 within `near_m` and `near_deg` (between directions of view), else 0. Thresholds as in ViewSuite."""
 
     near_m: float = 0.25
     near_deg: float = 15.0
@@ -396,8 +367,7 @@ class Pose(AnswerKind):
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
         """`distance_m` and `angle_deg` from the ground truth, `success_wide` within `wide_m` and `wide_deg`, and `spl`,
-        the score times the shortest path over the own one, if that is not shorter (Anderson et al., On Evaluation of
-        Embodied Navigation Agents, arXiv:1807.06757)."""
+        the score times the shortest path over the own one, if that is not shorter (arXiv:1807.06757)."""
         apart = self.apart(answer, truth)
         scores = {"success_wide": float(self._within(apart, self.wide_m, self.wide_deg))}
         if apart is not None:
@@ -423,11 +393,8 @@ YES_NO_KIND = YesNo()
 TEXT_KIND = Text()
 POINT_KIND = Point()
 POSE_KIND = Pose()
-_KINDS: dict[str, AnswerKind] = {
-    kind.name: kind for kind in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND)
-}
-KIND_NAMES = tuple(_KINDS)
-"""What the column `answer_kind` of question files takes."""
+_KINDS = {kind.name: kind for kind in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND)}
+KIND_NAMES = tuple(_KINDS)  # what the column `answer_kind` of question files takes
 
 
 def kind_named(name: str, unit: str = "") -> AnswerKind:
@@ -443,11 +410,14 @@ def kind_named(name: str, unit: str = "") -> AnswerKind:
 
 
 def _relative_error(answer: str | float | None, truth: str) -> float | None:
-    """The relative error of the answer's first word; None if that is not a number."""
     try:
         return None if answer is None else abs(float(first_word(answer)) - float(truth)) / float(truth)
     except ValueError:
         return None
+
+
+def _one_text(value: object) -> object:
+    return ", ".join(str(plain_text(part)) for part in value) if isinstance(value, list) else value
 
 
 def _numbers(text: str, sizes: Sequence[int]) -> list[float] | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roomscout.base.grouping import grouped
 from roomscout.base.text import listed
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
 from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, QuestionRow
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from roomscout.data.question import Question
 
 ADVICE_NEEDS = ("pose", "extent", "turns", "translation", "moves")
-"""What advice may build on and a run may lack: what its prompts tell, a model that moves the camera from its place, and
-one that moves it at all."""
+"""What advice may build on: what prompts tell, a model that moves the camera from its place, and one that moves it."""
 
 
 class BenchmarkError(QuestionError):
@@ -35,9 +35,7 @@ class QuestionType:
     kind: AnswerKind  # of its answers
     task: str = ""  # the benchmark task that it belongs to, by default the type itself
     advice: str = ""  # ends the system prompt
-    wording: str = ""
-    """A case-insensitive regular expression that the beginning of a question of this type matches; a user's own
-    question in that wording gets the type."""
+    wording: str = ""  # pattern of how its questions begin, in any case; user's questions in that wording get the type
     advice_untold: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
     """What replaces the advice when prompts do not reveal an item ("pose", "extent" or "turns"), when the camera cannot
     leave its place ("translation") or is moved by others ("moves"); "pose moves" is for both."""
@@ -57,16 +55,10 @@ def wrong_needs(lacking: str) -> str | None:
     return f"has {lacking!r}: its keys are some of {', '.join(ADVICE_NEEDS)}"
 
 
-OPEN = QuestionType("open", TEXT_KIND)
-"""The type of a user's own question without options."""
-OPEN_CHOICE = QuestionType("open_choice", LETTER_KIND)
-"""The type of a user's own question with options."""
-OWN_TYPES: Mapping[str, QuestionType] = {OPEN.name: OPEN, OPEN_CHOICE.name: OPEN_CHOICE}
-"""The types of questions that belong to no benchmark."""
-
-
-RESERVED = frozenset(("all", "overall"))
-"""Names that the tables of a summary use beside those of types and tasks."""
+OPEN = QuestionType("open", TEXT_KIND)  # the type of a user's own question without options
+OPEN_CHOICE = QuestionType("open_choice", LETTER_KIND)  # the type of a user's own question with options
+OWN_TYPES: Mapping[str, QuestionType] = {OPEN.name: OPEN, OPEN_CHOICE.name: OPEN_CHOICE}  # of no benchmark
+RESERVED = frozenset(("all", "overall"))  # names that the tables of a summary use beside those of types and tasks
 
 
 @dataclass(frozen=True)
@@ -100,12 +92,11 @@ class Origin:
         return f"{self.url} ({self.terms})"
 
 
-SCANS_FROM = {
+SCANS_FROM = {  # the owners of the scans of datasets that several benchmarks ask about
     "arkitscenes": Origin("https://github.com/apple/ARKitScenes", "the LICENSE of that repository"),
     "scannet": Origin("https://github.com/ScanNet/ScanNet", "ScanNet Terms of Use, access on request"),
     "scannetpp": Origin("https://kaldir.vc.in.tum.de/scannetpp", "ScanNet++ Terms of Use, access on request"),
 }
-"""The owners of the scans of datasets that several benchmarks ask about."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +105,8 @@ class FrequentAnswers:
 
     source: str  # where they were counted, such as "MyBench's training split"
     by_type: Mapping[str, str]  # the answer to each type
-    by_category: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of a type here, the answer by category, such as "chair"."""
-    category_in: Mapping[str, str] = field(default_factory=dict)
-    """By type, a regular expression whose first group is the category of a question."""
+    by_category: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a type: by one such as "chair"
+    category_in: Mapping[str, str] = field(default_factory=dict)  # by type: a pattern whose first group is the category
     what: str = "most frequent answer of the type"  # which answers they are
 
     def answer_to(self, question_type: str, question: str) -> str | None:
@@ -134,11 +123,8 @@ Aggregate = Callable[["Benchmark", Mapping[str, Sequence[float]]], dict[str, flo
 
 def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Percent per task and their unweighted mean as "overall" (a macro average). A task's value is the mean of the
-    means of its types, those present. Means are summed in the order of `benchmark.summed_last`, since a float sum
-    depends on its order."""
-    by_task: dict[str, list[float]] = {}
-    for name, values in scores.items():
-        by_task.setdefault(benchmark.by_name[name].task, []).append(mean(values))
+    means of its types, those present. Sums have the order of `benchmark.summed_last`, on which their floats depend."""
+    by_task = grouped((benchmark.by_name[name].task, mean(values)) for name, values in scores.items())
     means = {task: sum(parts) / len(parts) for task, parts in by_task.items()}
     last = {task: place for place, task in enumerate(benchmark.summed_last, start=1)}
     order = sorted(means, key=lambda task: (last.get(task, 0), task))
@@ -148,9 +134,7 @@ def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]
 
 def mean_over_questions(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Percent per task and the mean over all questions as "overall" (a micro average)."""
-    by_task: dict[str, list[float]] = {}
-    for name, values in scores.items():
-        by_task.setdefault(benchmark.by_name[name].task, []).extend(values)
+    by_task = grouped((benchmark.by_name[name].task, score) for name, values in scores.items() for score in values)
     percents = {task: 100 * mean(values) for task, values in by_task.items()}
     return percents | {"overall": 100 * mean([score for values in by_task.values() for score in values])}
 
@@ -160,8 +144,7 @@ def mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-SCANNET_ROOM = r"(scene\d{4})_\d{2}"
-"""ScanNet's name of a scan: scene0000_00 and scene0000_01 are scans of one room."""
+SCANNET_ROOM = r"(scene\d{4})_\d{2}"  # ScanNet's name of a scan: scene0000_00 and scene0000_01 are scans of one room
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,24 +154,16 @@ class Benchmark:
     name: str  # what the setting benchmark takes
     title: str  # what messages call it
     types: tuple[QuestionType, ...]  # in the order of its tables
-    excluded: Mapping[str, str] = field(default_factory=dict)
-    """Types that are left out unless the setting question_types names them, and the reasons."""
-    apart: Mapping[str, QuestionType] = field(default_factory=dict)
-    """Types that are left out likewise, by the label of their scores, which are never combined with others."""
+    excluded: Mapping[str, str] = field(default_factory=dict)  # types, and why they are asked only if they are named
+    apart: Mapping[str, QuestionType] = field(default_factory=dict)  # likewise, by the label of their separate scores
     source: HubDataset | None = None  # where the questions come from; None if a file must be given
     columns: tuple[str, ...] = COLUMNS  # that a row must have
     more_columns: tuple[str, ...] = ()  # that a row may have
-    read_json: JsonReader | None = None
-    """Makes the list of rows from the content of a .json file and the file's path, which may have others beside it;
-    raises QuestionError. If None, the file itself must be a list of rows."""
-    read_row: Callable[[QuestionRow], QuestionRow] = lambda row: row
-    """Turns a row into one with the columns of `roomscout.data.question_files.COLUMNS`, and perhaps of OWN_COLUMNS;
-    raises QuestionError for a row that it cannot read."""
-    asks: Callable[[QuestionRow], bool] = lambda row: True
-    """Rows for which this is False are left out; raises ValueError with the reason for a row that it cannot judge."""
+    read_json: JsonReader | None = None  # the rows from a .json file's content and path; None if that is a list of rows
+    read_row: Callable[[QuestionRow], QuestionRow] = lambda row: row  # into COLUMNS and OWN_COLUMNS, or QuestionError
+    asks: Callable[[QuestionRow], bool] = lambda row: True  # False leaves a row out; raises ValueError if unclear
     folder: Callable[[], Path] | None = None
-    """Instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json, .csv,
-    .parquet), and the scans, which need no scan root. Raises QuestionError."""
+    """Instead of a source: makes or finds a folder of questions.jsonl (.json, .csv, ...) and scans; QuestionError."""
     make_scans: Callable[[Iterable[tuple[str, str]]], None] | None = None
     """Makes the scans of these scenes (dataset and name), if they are not given. A run calls it for what it asks about,
     once its model can be asked. Raises QuestionError, as `make_pictures` does."""
@@ -205,12 +180,9 @@ class Benchmark:
     rescans: Mapping[str, str] = field(default_factory=lambda: {"scannet": SCANNET_ROOM})
     """By dataset with several scans of a room: a regular expression of their names, whose first group is the room."""
     references: tuple[Reference, ...] = ()  # published scores
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """The numbers of questions that published scores cover, by label; an overall over another number is partial."""
+    sizes: Mapping[str, int] = field(default_factory=dict)  # numbers of questions that published scores cover, by label
     video: VideoProtocol | None = None  # its official protocol on frames of videos; None if it has none
-    frequent_answers: FrequentAnswers | None = None
-    """Those of a training split, for the baseline of always giving the most frequent answer. If None, a run counts the
-    answers in other scenes of its own question file instead."""
+    frequent_answers: FrequentAnswers | None = None  # of a training split; if None, a run counts those in other scenes
     # The next three tell a file with all of its own rows from other questions, see `roomscout.data.sources`.
     counts: Mapping[str, int] = field(default_factory=dict)  # questions by type
     scenes: Mapping[str, int] = field(default_factory=dict)  # their number by dataset
@@ -244,11 +216,6 @@ class Benchmark:
     def apart_by_name(self) -> dict[str, QuestionType]:
         """The types that are `apart`, by name."""
         return {question_type.name: question_type for question_type in self.apart.values()}
-
-    @property
-    def all_columns(self) -> tuple[str, ...]:
-        """The columns that a row must have and those that it may have."""
-        return (*self.columns, *self.more_columns)
 
     @property
     def scan_types(self) -> list[str]:
@@ -289,10 +256,6 @@ class Benchmark:
 
 def origin_lines(benchmark: Benchmark, datasets: Sequence[str]) -> list[str]:
     """Where the questions and the scans of these datasets come from, and under which terms; a line for each origin."""
-    parts: dict[Origin, list[str]] = {}
-    if benchmark.questions_from:
-        parts[benchmark.questions_from] = ["questions"]
-    for name in datasets:
-        if name in benchmark.scans_from:
-            parts.setdefault(benchmark.scans_from[name], []).append(f"scans of {name}")
-    return [f"{listed(of_origin)}: {origin}" for origin, of_origin in parts.items()]
+    parts = [(benchmark.questions_from, "questions")] if benchmark.questions_from else []
+    parts += [(benchmark.scans_from[name], f"scans of {name}") for name in datasets if name in benchmark.scans_from]
+    return [f"{listed(of_origin)}: {origin}" for origin, of_origin in grouped(parts).items()]

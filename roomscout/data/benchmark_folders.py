@@ -10,8 +10,7 @@ from roomscout.base.record import reasons
 from roomscout.data.answers import kind_named
 from roomscout.data.benchmark import Benchmark, Origin, QuestionType, Reference, mean_over_questions, mean_over_tasks
 
-BENCHMARK_YAML = "benchmark.yaml"
-"""Describes the benchmark of a folder with questions and scans."""
+BENCHMARK_YAML = "benchmark.yaml"  # describes the benchmark of a folder with questions and scans
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 

@@ -4,8 +4,7 @@ import pkgutil
 from pathlib import Path
 
 DEFAULT = "vsi-bench"
-ELSEWHERE = {"rooms": "roomscout.rooms.benchmark"}
-"""The modules of benchmarks that make their scans with another package, by name."""
+ELSEWHERE = {"rooms": "roomscout.rooms.benchmark"}  # the modules of benchmarks whose scans another package makes
 
 
 def benchmark_names() -> list[str]:

@@ -11,12 +11,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from roomscout.base.grouping import grouped
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record, reasons
 
-BOXES_FILES = ("boxes.json", "rooms.json")
-"""The names of a file of boxes beside scans: one's own, and that of procedural rooms."""
-_LEVELS = 4
-"""How many folders above a scan may hold the file: scannet/scans/<scene>/<scene>_vh_clean_2.ply has the most."""
+BOXES_FILES = ("boxes.json", "rooms.json")  # a file of boxes beside scans: one's own, and that of procedural rooms
+_LEVELS = 4  # most folders between a scan and the file, as in scannet/scans/<scene>/<scene>_vh_clean_2.ply
 _UNIT_TOLERANCE = 0.01
 _ALL_OF_A_KIND = re.compile(r"\s*how many\b|.*\bwhich\b.*\b(closest|nearest) to\b", re.IGNORECASE | re.DOTALL)
 
@@ -83,8 +82,8 @@ class ObjectBox:
 
     @property
     def as_standing(self) -> tuple[float, float, float, float]:
-        """The longer and the shorter horizontal side and the height in metres, and the heading of the longer one. The
-        height of a tilted box is its side nearest to the vertical. Headings are degrees, counter-clockwise from +x."""
+        """The longer and the shorter horizontal side and the height (of a tilted box: its side nearest to the vertical)
+        in metres, and the heading of the longer one in degrees, counter-clockwise from +x."""
         upright = max(range(3), key=lambda axis: abs(self.directions[axis][2]))
         across, along = sorted((axis for axis in range(3) if axis != upright), key=lambda axis: self.size[axis])
         heading = math.degrees(math.atan2(self.directions[along][1], self.directions[along][0]))
@@ -142,8 +141,7 @@ def read_boxes(path: Path) -> dict[str, tuple[ObjectBox, ...]]:
 
 @dataclass(frozen=True)
 class Needed:
-    """The objects of one category that a question names: it needs all of them if it counts them or asks
-    for the nearest, which may be any of them, else one."""
+    """The objects of a category that a question names: it needs all if it counts them or asks for the nearest."""
 
     category: str
     boxes: tuple[ObjectBox, ...]
@@ -160,10 +158,8 @@ def needed_for(question: str, options: Iterable[str], boxes: Sequence[ObjectBox]
     with "How many", or asks which is the closest, needs all objects of a category."""
     named = named_in(" \n ".join([question, *options]), boxes)
     all_of_them = bool(_ALL_OF_A_KIND.match(question))
-    return tuple(
-        Needed(category, tuple(box for box in named if box.category == category), all_of_them)
-        for category in dict.fromkeys(box.category for box in named)
-    )
+    by_category = grouped((box.category, box) for box in named)
+    return tuple(Needed(category, tuple(of_it), all_of_them) for category, of_it in by_category.items())
 
 
 def named_in(text: str, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:

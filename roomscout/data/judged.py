@@ -1,8 +1,4 @@
-"""Answers in free text that a language model marks from 1 to 5, with the words and rules of OpenEQA's LLM-Match.
-
-The two prompts in data/openeqa are those of facebookresearch/open-eqa, prompts/mmbench.txt and mmbench-extra.txt, under
-the MIT licence beside them.
-"""
+"""Answers in free text that a language model marks from 1 to 5, with the words and rules of OpenEQA's LLM-Match."""
 
 import hashlib
 import re
@@ -13,16 +9,13 @@ from pathlib import Path
 from roomscout.data.answers import Text
 from roomscout.data.questions import Question
 
-PROMPTS = Path(__file__).parent / "openeqa"
-TEMPERATURE, SEED, MAX_TOKENS = 0.2, 1234, 32
-"""How OpenEQA asks its judge (openeqa/evaluation/llm_match.py)."""
+PROMPTS = Path(__file__).parent / "openeqa"  # those of facebookresearch/open-eqa, under the MIT licence beside them
+TEMPERATURE, SEED, MAX_TOKENS = 0.2, 1234, 32  # how OpenEQA asks its judge (openeqa/evaluation/llm_match.py)
 TAG = "Your mark:"
-JUDGE_URL = "https://api.openai.com/v1"
-"""Where a judge is by default."""
+JUDGE_URL = "https://api.openai.com/v1"  # where a judge is by default
 
 Ask = Callable[[Sequence[str], Callable[[str], int | None]], Iterable[tuple[int | None, tuple[int, int, int]]]]
-"""Asks a judge each prompt, and reads the mark of each reply, in order; None where no reply has a mark. Beside it are
-the tokens that the judge read, those of them that were cached, and those that it wrote."""
+"""Asks a judge each prompt: the mark of each reply, None without one, and the tokens read, of these cached, written."""
 
 
 @dataclass(frozen=True)

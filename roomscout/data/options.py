@@ -1,11 +1,11 @@
 """Options of multiple-choice questions. Questions have them with letters: "A. left", "B. right"."""
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from roomscout.base.text import json_in
+from roomscout.data.scan_frames import is_empty
 
 LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+(?=\S)")
 MOST_OPTIONS = 26
@@ -26,7 +26,7 @@ class Options:
     @property
     def letters(self) -> tuple[str, ...]:
         """The letters in order."""
-        return letters_of(self.lettered)
+        return tuple(letter for letter, _ in self.texts)
 
     @property
     def texts(self) -> Iterator[tuple[str, str]]:
@@ -36,15 +36,10 @@ class Options:
                 yield match[1], option[match.end() :]
 
 
-def letters_of(options: Iterable[str]) -> tuple[str, ...]:
-    """The letters of lettered options, in order."""
-    return tuple(match[1] for option in options if (match := LETTERED_OPTION.match(option)))
-
-
 def _option_texts(value: object) -> list[str]:
     """The options of a cell or an argument as a list of texts, with the letters of a mapping before them. Takes FORMS,
     also as JSON in a text, and None for no options. Raises ValueError for anything else."""
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+    if is_empty(value):
         return []
     if isinstance(value, str) and (value.strip()[:1] in ("[", "{") or value == "null"):
         try:

@@ -1,6 +1,7 @@
 """Divides a run into parts of whole scenes, deterministically."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -31,11 +32,8 @@ class Part:
 def cut(questions: "Sequence[Question]", of: int) -> "list[list[Question]]":
     """Divide questions into `of` parts; each keeps the order of `questions`. Scenes are never divided, so each scan is
     loaded by one part. Assigns scenes in descending order of their number of questions, each to the part with the
-    fewest so far; ties go to the first scene and the lowest part. Raises ValueError if there are fewer scenes than
-    parts."""
-    sizes: dict[tuple[str, str], int] = {}
-    for question in questions:
-        sizes[question.scene] = sizes.get(question.scene, 0) + 1
+    fewest so far; ties go to the first scene and the lowest part. Raises ValueError for fewer scenes than parts."""
+    sizes = Counter(question.scene for question in questions)
     if len(sizes) < of:
         raise ValueError(
             f"{len(sizes)} scene{'s' * (len(sizes) > 1)} cannot be cut into {of} parts: each part needs at least one"

@@ -13,8 +13,7 @@ from roomscout.base.pictures import PictureError, opened
 from roomscout.base.text import json_in, on_disk
 
 ENDINGS = (".png", ".jpg", ".jpeg")
-MADE = "made"
-"""In place of the hash of a picture that is drawn when its scan is made, on another machine with other rounding."""
+MADE = "made"  # in place of the hash of a picture that is drawn with its scan, perhaps elsewhere with other rounding
 
 
 class QuestionPictureError(Exception):
@@ -23,8 +22,7 @@ class QuestionPictureError(Exception):
 
 @dataclass(frozen=True)
 class Picture:
-    """An image file, and the SHA-256 of its bytes when its question was read; empty if it was not there, and MADE if it
-    is made with the scan, whose hash is known."""
+    """An image file, and the SHA-256 of its bytes when its question was read: empty if it was not there, or MADE."""
 
     file: str
     sha256: str = ""
@@ -36,8 +34,7 @@ class Picture:
 
     @classmethod
     def read(cls, cell: Any) -> tuple[Self, ...]:
-        """The pictures in the column `images` of a question file: a list of file names, or its JSON text. Raises
-        ValueError for anything else."""
+        """The pictures in a cell of the column `images`: a list of file names, or its JSON text; raises ValueError."""
         pictures = json_in(cell) if isinstance(cell, str) and cell.strip() else cell
         rows = [picture if isinstance(picture, Mapping) else {"file": picture} for picture in pictures or ()]
         for row in rows:

@@ -10,7 +10,7 @@ from roomscout.base.loading import code_of_others
 from roomscout.base.text import listed
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import RESERVED, Benchmark
-from roomscout.data.options import Options, letters_of
+from roomscout.data.options import Options
 from roomscout.data.pictures import Picture
 from roomscout.data.question_files import COLUMNS, QuestionError
 from roomscout.data.scan_frames import ScanFrame
@@ -23,8 +23,7 @@ class AnswerKindError(QuestionError):
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a scan. Its fields but the kind are columns of question files, the last six optional ones. Not
-    validated here, but by `load_questions` and `normalized`."""
+    """A question about a scan: columns of question files, and the kind. `load_questions` and `normalized` validate."""
 
     id: str  # unique in its file
     dataset: str  # of its scan
@@ -32,12 +31,10 @@ class Question:
     question_type: str  # a name of a type of the benchmark, or of its own
     question: str  # its text
     options: tuple[str, ...] = ()  # with their letters ("A. Turn Back"); empty unless the answer is a letter
-    ground_truth: str | None = None
-    """A letter, a number as text, yes or no, a text, or None if unknown: it is then asked but not scored."""
+    ground_truth: str | None = None  # a letter, number, yes or no, or text; None if unknown: then it is not scored
     kind: AnswerKind = field(default_factory=lambda: UNDECLARED)  # by default that of its type in the benchmark
     declares_kind: bool = False  # whether the kind was declared with the question instead
-    scan: str = ""
-    """The path of the scan file, absolute or relative to the scan root; if empty, dataset and scene name locate it."""
+    scan: str = ""  # the path of the scan file, also below the scan root; if empty, dataset and scene name locate it
     start: Start | None = None  # where the camera starts; None for the first view of the scan
     extra_answers: tuple[str, ...] = ()  # right as well; only a judge reads them
     scale: float | None = None  # the scan's unit in metres; None for that of the run
@@ -57,7 +54,7 @@ class Question:
     @property
     def letters(self) -> tuple[str, ...]:
         """The letters of the options, in order."""
-        return letters_of(self.options)
+        return Options(self.options).letters
 
     @property
     def row(self) -> dict[str, Any]:
@@ -112,16 +109,14 @@ class Question:
 
 
 def kind_code(kind: AnswerKind, method: str) -> AbstractContextManager[None]:
-    """Names errors of a method of a kind, whose code may be a user's, as AnswerKindError; ValueErrors of read_truth,
-    which says so that a truth cannot be one, stay as they are."""
+    """Names errors of a kind's method, perhaps a user's, as AnswerKindError; read_truth may raise ValueErrors."""
     what = f"the {method} of {type(kind).__name__}"
     passed = (QuestionError, ValueError) if method == "read_truth" else QuestionError
     return code_of_others(what, lambda why: AnswerKindError(f"{why}: fix it"), passed)
 
 
 def why_no_truth(question: Question) -> str | None:
-    """Why the ground truth of a question cannot be one; None if it can. Scores it as an answer, unless a judge does:
-    it must score 1."""
+    """Why the ground truth of a question cannot be one; None if it can: without a judge, it must score 1 as answer."""
     truth = question.ground_truth or ""
     try:
         with question.kind_code("wrong_truth"):

@@ -15,30 +15,23 @@ from roomscout.base.files import not_fetched
 from roomscout.base.text import json_in, listed, on_disk
 from roomscout.data.scan_frames import scan_path
 
-MAX_CELL_CHARACTERS = 10_000_000
-"""Limit of a CSV cell. The standard library's default is 131,072."""
+MAX_CELL_CHARACTERS = 10_000_000  # limit of a CSV cell; the standard library's default is 131,072
 OPTIONAL_COLUMNS = ("id", "options")
 COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
 """The columns of questions, which are VSI-Bench's; a file may omit OPTIONAL_COLUMNS."""
-OPTION_COLUMNS = tuple("ABCDEFGH")
-"""Columns with one option each, instead of `options`."""
-AS_GIVEN = "as_given"
-"""A column that is true in the files of `saved`. Such a row skips the benchmark's column mapping and
-exclusions, and may have a `ground_truth` of null."""
+OPTION_COLUMNS = tuple("ABCDEFGH")  # columns with one option each, instead of `options`
+AS_GIVEN = "as_given"  # of files of `saved`: if true, a row skips mapping and exclusions; ground_truth may be null
 OWN_COLUMNS = (
     "scan", "answer_kind", "unit", "start", "scale", "up_axis", "extra_answers", "images", "canary", AS_GIVEN
 )  # fmt: skip
 """Columns that a row may have whatever its benchmark's are: the path of its scan, instead of dataset and scene; the
 kind of its answer, for a type that no benchmark defines; the start of the camera; the unit and the up axis of its scan;
-further right answers, which a judge reads; its pictures, as a list of files; and a string that marks test data, which
-nothing reads."""
+further right answers, for a judge; its pictures, as a list of files; and a mark of test data, which nothing reads."""
 
 _SHARD = re.compile(r"(.+)-[0-9]{5}-of-([0-9]{5})\.parquet")
 _log = logging.getLogger(__name__)
-
 QuestionRow = Mapping[str, object]
-JsonReader = Callable[[object, Path], list[Any]]
-"""Makes the list of rows from the content of a .json file and the path of the file; raises QuestionError."""
+JsonReader = Callable[[object, Path], list[Any]]  # the rows of a .json file from its content and path; QuestionError
 
 
 @dataclass(frozen=True)
@@ -102,12 +95,10 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
         constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
 
 
-def file_rows(
-    path: Path, columns: Iterable[str] = COLUMNS, read_json: JsonReader | None = None
-) -> Iterator[NumberedRow]:
+def file_rows(path: Path, columns: Iterable[str] = COLUMNS, reader: JsonReader | None = None) -> Iterator[NumberedRow]:
     """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, rows of the sheet in a .csv or
     .tsv file, else records. Reads `columns`, OWN_COLUMNS and OPTION_COLUMNS, and logs a warning that names all other
-    columns. `read_json` makes the rows of a .json file that is not a list of them. `path` may be a folder with the
+    columns. `reader` makes the rows of a .json file that is not a list of them. `path` may be a folder with the
     Parquet shards of a split. For a malformed line of a .jsonl file, yields a QuestionError in place of the row, so
     that later rows are read too. Raises QuestionError for a file that cannot be read as its extension says."""
     suffix = "" if path.is_dir() else path.suffix.lower()
@@ -119,8 +110,8 @@ def file_rows(
             with path.open("rb") as file:
                 if why := not_fetched(file.read(200)):
                     raise QuestionError(f"{path} {why}")
-        if suffix == ".json" and read_json is not None:
-            rows = _objects(read_json(read_json_file(path), path), path)
+        if suffix == ".json" and reader is not None:
+            rows = _objects(reader(read_json_file(path), path), path)
         else:
             rows = _READERS[suffix](path) if suffix else _read_shards(path)
         for number, row in rows:
@@ -138,15 +129,13 @@ def file_rows(
 
 
 def _options_of_columns(row: QuestionRow) -> QuestionRow:
-    """The column `options` of a row that has a column for each."""
     if row.get("options") or not {"A", "B"} <= row.keys():
         return {}
     return {"options": {name: row[name] for name in OPTION_COLUMNS if row.get(name) not in (None, "")}}
 
 
 def _scan_beside(row: QuestionRow, file: Path) -> QuestionRow:
-    """The absolute path of a scan that exists relative to the file's folder, and the scene's name, by default its path
-    as it is written."""
+    """The absolute path of a scan that is relative to the file's folder, and the scene's name, by default the path."""
     written = row.get("scan")
     scan = scan_path(written) if isinstance(written, str) else ""
     beside = file.absolute().parent / scan
@@ -267,8 +256,7 @@ _READERS: dict[str, Callable[[Path], Iterator[NumberedRow]]] = {
     ".tsv": _read_csv,
     ".parquet": _read_parquet,
 }
-QUESTION_FILES = tuple(_READERS)
-"""How the names of question files end."""
+QUESTION_FILES = tuple(_READERS)  # how the names of question files end
 
 
 def _first_line(error: Exception) -> str:

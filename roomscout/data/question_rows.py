@@ -1,7 +1,6 @@
 """Reads rows of question files as questions, and names everything that is wrong with them."""
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -18,16 +17,14 @@ from roomscout.data.benchmark import Benchmark
 from roomscout.data.options import Options, read_options
 from roomscout.data.pictures import Picture
 from roomscout.data.question import UNDECLARED, AnswerKindError, Question, why_no_truth, with_kind
-from roomscout.data.question_files import AS_GIVEN, OPTIONAL_COLUMNS, NumberedRow, QuestionError, QuestionRow
-from roomscout.data.scan_frames import ScanFrame, scan_path
+from roomscout.data.question_files import AS_GIVEN, COLUMNS, OPTIONAL_COLUMNS, NumberedRow, QuestionError, QuestionRow
+from roomscout.data.scan_frames import ScanFrame, is_empty, scan_path
 from roomscout.data.starts import Start
 
-OWN_DATASET = "own"
-"""The dataset of rows that name their scan file and no dataset."""
+OWN_DATASET = "own"  # the dataset of rows that name their scan file and no dataset
 SCENE_COLUMNS = ("dataset", "scene_name")
 MAX_ERRORS_SHOWN = 20
-LIST = "the list of questions"
-"""The name of a source that is a list."""
+LIST = "the list of questions"  # the name of a source that is a list
 
 
 def row_of(question: Question) -> dict[str, Any]:
@@ -37,14 +34,29 @@ def row_of(question: Question) -> dict[str, Any]:
     return {**question.row, **kind, **scan, AS_GIVEN: True}
 
 
+def restored(row: Mapping[str, Any], benchmark: Benchmark) -> Question:
+    """The question of which `row_of` made a row; its kind is that of its type in the benchmark if both are equal."""
+    kind, of_type = kind_of_columns(row["answer_kind"], row["unit"], row["question_type"], benchmark)
+    return Question(
+        **{name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])},
+        kind=kind,
+        declares_kind=not of_type,
+        scan=row.get("scan", ""),
+        start=Start.read(row.get("start")),
+        extra_answers=tuple(row.get("extra_answers", ())),
+        scale=row.get("scale"),
+        up_axis=row.get("up_axis"),
+        images=Picture.read(row.get("images")),
+    )
+
+
 def is_as_given(row: QuestionRow | QuestionError) -> bool:
     """Whether a row comes from a Question and has its columns as they are."""
     return not isinstance(row, QuestionError) and row.get(AS_GIVEN) is True
 
 
 def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun: str = "row") -> list[Question]:
-    """The questions of all rows of `name` that the benchmark asks, in its order. Raises a QuestionError that lists the
-    first bad rows and how to fix them. Messages call a row a `noun`."""
+    """The questions of all rows of `name` that the benchmark asks; one QuestionError lists the bad rows, as `noun`s."""
     first_row: dict[str, int] = {}
     scans: dict[tuple[str, str], str] = {}
     frames: dict[str | tuple[str, str], ScanFrame] = {}
@@ -64,11 +76,10 @@ def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun
                     raise QuestionError(f"scene {question.scene_name} has another scan in an earlier {noun}")
                 if frames.setdefault(question.scan or question.scene, question.frame) != question.frame:
                     raise QuestionError(f"its scan has another scale or up_axis in an earlier {noun}")
+            first_row[question.id] = number
+            questions.append(question)
         except QuestionError as error:
             errors.append(escaped(str(error)))
-            continue
-        first_row[question.id] = number
-        questions.append(question)
     if len(errors) > 1:
         lines = [f"{name} has {len(errors)} bad {noun}s:"]
         lines += [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:MAX_ERRORS_SHOWN]]
@@ -108,7 +119,7 @@ def _number_as_text(value: object) -> object:
 
 
 def _empty_if_missing(value: object) -> object:
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+    return "" if is_empty(value) else value
 
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_number_as_text)]

@@ -12,20 +12,9 @@ from roomscout.base.text import json_in, listed
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.options import read_options
-from roomscout.data.pictures import Picture
 from roomscout.data.question import Question
-from roomscout.data.question_files import COLUMNS, NumberedRow, QuestionError, file_rows, hub_rows, questions_file
-from roomscout.data.question_rows import (
-    LIST,
-    at,
-    check_content,
-    is_as_given,
-    kind_of_columns,
-    parse_all,
-    row_of,
-    with_truth,
-)
-from roomscout.data.starts import Start
+from roomscout.data.question_files import NumberedRow, QuestionError, file_rows, hub_rows, questions_file
+from roomscout.data.question_rows import LIST, at, check_content, is_as_given, parse_all, restored, row_of, with_truth
 
 logger = logging.getLogger(__name__)
 
@@ -40,34 +29,33 @@ class Filters(TypedDict, total=False):
     num_questions: int | None  # how many of those that pass the others; None for all
 
 
-FILTERED = {"datasets": "dataset", "question_types": "question_type", "scenes": "scene_name", "ids": "id"}
-"""The column of each filter."""
+FILTERED = {"datasets": "dataset", "question_types": "question_type", "scenes": "scene_name", "ids": "id"}  # columns
 
 
 @dataclass(frozen=True)
 class QuestionSource:
-    """All questions of a file, a dataset or a list; `as_given` has the ids of those asked even if their type is not.
-    `of_benchmark` says that the benchmark itself has them, in its own source or folder."""
+    """All questions of a file, a dataset or a list."""
 
     name: str
     questions: Sequence[Question]
-    as_given: frozenset[str] = frozenset()
-    of_benchmark: bool = False
+    as_given: frozenset[str] = frozenset()  # the ids of those asked even if their type is not
+    of_benchmark: bool = False  # whether the benchmark itself has them, in its own source or folder
 
     @classmethod
     def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
         file = path or Path()
+        columns = (*benchmark.columns, *benchmark.more_columns)
         if path is not None:
             name = str(path)
-            rows = file_rows(path, benchmark.all_columns, benchmark.read_json)
+            rows = file_rows(path, columns, benchmark.read_json)
         elif benchmark.folder is not None:
             file = questions_file(benchmark.folder())
             name = benchmark.name
-            rows = file_rows(file, benchmark.all_columns)
+            rows = file_rows(file, columns)
         elif benchmark.source is not None:
             name = benchmark.source.repository
-            rows = hub_rows(benchmark.source, benchmark.all_columns)
+            rows = hub_rows(benchmark.source, columns)
         else:
             origin = benchmark.questions_from
             get = f"get {origin.file or 'its questions'} from {origin.url}, and " if origin else ""
@@ -118,18 +106,15 @@ def load_questions(
     the benchmark's own source. The default benchmark is VSI-Bench. Questions must pass all filters; an empty filter
     passes everything. Leaves out the types that the benchmark excludes unless `question_types` names them or the row is
     AS_GIVEN. The id defaults to the row number, the options to none. The type of a row that declares its kind of answer
-    in the columns `answer_kind` and `unit` may be any name.
-
-    Raises QuestionError if the source cannot be read, a filter value does not occur in it, no question remains, or rows
-    are bad. One message lists the bad rows, counted from 1: lines in a .jsonl file, else records without the header."""
+    in the columns `answer_kind` and `unit` may be any name. Raises one QuestionError if the source cannot be read, a
+    filter value does not occur in it, no question remains, or for all bad rows, numbered as by `file_rows`."""
     return list(select_questions(source and Path(source), benchmark or find_benchmark(DEFAULT), **filters).questions)
 
 
 def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None) -> list[Question]:
     """Question objects as `load_questions` would return them from the file of `saved`, all of them and in order. Ids,
-    names and types become text without blanks around it, as does a ground truth, and options a tuple. Raises
-    QuestionError for no questions at all, for other objects, and for what `load_questions` refuses in a row that is
-    AS_GIVEN. One message lists the bad questions, counted from 1, with their ids."""
+    names, types and ground truths become text without blanks around it, and options a tuple. Raises one QuestionError
+    for no questions, other objects, and all that `load_questions` refuses in rows that are AS_GIVEN."""
     rows = list[NumberedRow]()
     for number, question in enumerate(questions, start=1):
         if not isinstance(question, Question):
@@ -148,25 +133,9 @@ def load_saved(path: Path, benchmark: Benchmark) -> list[Question]:
     """The questions of a file that `saved` wrote, exactly as they were; raises QuestionError if it is damaged."""
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        return [_restored(json_in(line), benchmark) for line in lines]
+        return [restored(json_in(line), benchmark) for line in lines]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise QuestionError(f"{path} is damaged ({error!r}); restore it, or start a new run") from None
-
-
-def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
-    """The question of a row that `saved` wrote; its kind is that of its type in the benchmark if both are equal."""
-    kind, of_type = kind_of_columns(row["answer_kind"], row["unit"], row["question_type"], benchmark)
-    return Question(
-        **{name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])},
-        kind=kind,
-        declares_kind=not of_type,
-        scan=row.get("scan", ""),
-        start=Start.read(row.get("start")),
-        extra_answers=tuple(row.get("extra_answers", ())),
-        scale=row.get("scale"),
-        up_axis=row.get("up_axis"),
-        images=Picture.read(row.get("images")),
-    )
 
 
 def _with_pictures(question: Question, folder: Path) -> Question:
@@ -204,8 +173,7 @@ def ask_one(
     """Make a question from the user's own text about a scan. The default benchmark is VSI-Bench. If `question_type` is
     None, a question in the benchmark's wording gets the matching type, provided that it has options if and only if
     answers of that type are letters. Any other question is "open_choice" with options, "open" without. If no option has
-    a letter, they get A, B, ... `ground_truth` may be an option's text instead of its letter. Raises QuestionError if
-    question, type, options and ground truth do not fit together."""
+    a letter, they get A, B, ... `ground_truth` may be an option's text. QuestionError if these do not fit together."""
     benchmark = benchmark or find_benchmark(DEFAULT)
     with at(setting="options"):
         choices = read_options(options)

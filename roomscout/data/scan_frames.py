@@ -17,11 +17,6 @@ class ScanFrame:
     scale: float | None = None
     up_axis: UpAxis | None = None
 
-    def __str__(self) -> str:
-        scale = "no scale" if self.scale is None else f"scale {self.scale:g}"
-        up_axis = "no up_axis" if self.up_axis is None else f"up_axis {self.up_axis}"
-        return f"{scale} and {up_axis}"
-
     @property
     def columns(self) -> dict[str, Any]:
         """The columns of a question file that are given."""
@@ -36,14 +31,14 @@ class ScanFrame:
     def read(cls, scale: object, up_axis: object) -> Self:
         """From the cells of a question file, in any format; raises ValueError that says what they take."""
         metres: float | None = None
-        if not _is_empty(scale):
+        if not is_empty(scale):
             try:
                 metres = _UNITS.get(str(scale)) or float(str(scale).replace(",", "."))
             except ValueError:
                 metres = math.nan
             if not 0 < metres < math.inf:
                 raise ValueError(f"scale {scale!r} must be the metres of the scan's unit, such as 0.01, or m, cm or mm")
-        if _is_empty(up_axis):
+        if is_empty(up_axis):
             return cls(metres)
         axis = next((name for name in get_args(UpAxis) if name == up_axis), None)
         if axis is None:
@@ -51,7 +46,8 @@ class ScanFrame:
         return cls(metres, axis)
 
 
-def _is_empty(cell: object) -> bool:
+def is_empty(cell: object) -> bool:
+    """Whether a cell of a question file has nothing: pandas writes NaN for it."""
     return cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell))
 
 

@@ -7,11 +7,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from roomscout.base.errors import Refusal
-from roomscout.base.text import escaped, on_disk
+from roomscout.base.grouping import grouped
+from roomscout.base.tables import Table
+from roomscout.base.text import on_disk
 from roomscout.data.questions import Question
 
-Layouts = Mapping[str, tuple[str, ...]]
-"""Paths below the root of each dataset; the first that exists is used. {scene} is the scene's name."""
+Layouts = Mapping[str, tuple[str, ...]]  # paths below the root of a dataset, the first that exists counts; with {scene}
 
 # ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
 # scans/ and scans_test/; its mesh "_vh_clean_2" is the decimated version of "_vh_clean". ScanNet++ writes data/.
@@ -37,8 +38,7 @@ LAYOUTS: Layouts = {
 }
 SCAN_SUFFIXES = (".ply", ".pcd", ".glb", ".gltf", ".obj")
 FLAT_LAYOUT = tuple(f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in SCAN_SUFFIXES)
-OWN_ROOTS = "*"
-"""The key of `Layouts` with further scan roots, which are searched first: folders of a benchmark with its own scans."""
+OWN_ROOTS = "*"  # the key of `Layouts` with scan roots that are searched first: those of a benchmark with its own scans
 _MAX_NAME_BYTES = 200  # most file systems allow 255, extension included
 
 
@@ -52,19 +52,15 @@ def layout_name(dataset: str) -> str:
 
 
 def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts = LAYOUTS) -> Path:
-    """The path of a scene's scan file.
+    """The path of a scene's scan file; raises ScanNotFound if there is none, or for an unsafe name or root.
 
     `scan_root` contains the folders arkitscenes/, scannet/ and scannetpp/, or is the root of one of these datasets,
     or is a flat folder of <scene>.ply (.pcd, .glb, .gltf, .obj; also one folder per scene). Searches
     <scan_root>/<dataset>, then <scan_root>; in each, first `layouts[dataset]`, then FLAT_LAYOUT. The roots in
     `layouts[OWN_ROOTS]`, if any, are searched before it; the scan root may then be missing.
 
-    Names of datasets and scenes come from question files, so each must be a single plain path component: no separator,
-    not '.' or '..', nothing unprintable. This keeps every path inside the root. Follows symbolic links on purpose:
-    creating one requires write access to the root, and scans are often on another disk.
-
-    Raises ScanNotFound if there is no scan, a name is unsafe, or `scan_root` is not a folder.
-    """
+    Names of datasets and scenes come from question files, so each must be a plain file name, which keeps every path
+    inside the root. Follows symbolic links on purpose: scans are often on another disk."""
     _require_root(scan_root, layouts)
     require_plain("dataset", dataset)
     require_plain("scene", scene_name)
@@ -102,16 +98,14 @@ def scan_sha256(path: Path) -> str:
         return hashlib.file_digest(scan, "sha256").hexdigest()
 
 
-def missing_scans(
-    questions: Sequence[Question], scan_root: Path, layouts: Layouts = LAYOUTS
-) -> dict[tuple[str, str], str]:
+def missing_scans(questions: Sequence[Question], root: Path, layouts: Layouts = LAYOUTS) -> dict[tuple[str, str], str]:
     """Why each scene without a scan has none, in order of first appearance; ScanNotFound if the root is no folder."""
     if any(not question.scan for question in questions):
-        _require_root(scan_root, layouts)
+        _require_root(root, layouts)
     reasons: dict[tuple[str, str], str] = {}
     for question in {question.scene: question for question in questions}.values():
         try:
-            scan_of(question, scan_root, layouts)
+            scan_of(question, root, layouts)
         except ScanNotFound as error:
             reasons[question.scene] = str(error)
     return reasons
@@ -119,16 +113,12 @@ def missing_scans(
 
 def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]]) -> list[str]:
     """Scenes and questions that have a scan, as lines: by dataset in order of first appearance, then all."""
-    by_dataset: dict[str, list[tuple[str, str]]] = {}
-    for question in questions:
-        by_dataset.setdefault(question.dataset, []).append(question.scene)
-    rows = [("dataset", "scenes with scan", "questions with scan")]
+    by_dataset = grouped((question.dataset, question.scene) for question in questions)
+    rows = []
     for name, scenes in [*by_dataset.items(), ("all", [question.scene for question in questions])]:
         there = [scene for scene in scenes if scene not in missing]
-        of_scenes = f"{len(set(there))} of {len(set(scenes))}"
-        rows.append((escaped(name), of_scenes, f"{len(there)} of {len(scenes)}"))
-    width = max(len(name) for name, *_ in rows)
-    return [f"{name:<{width}}  {scenes:>16}  {asked_about:>19}" for name, scenes, asked_about in rows]
+        rows.append([name, f"{len(set(there))} of {len(set(scenes))}", f"{len(there)} of {len(scenes)}"])
+    return Table(["dataset", "scenes with scan", "questions with scan"], rows).lines()
 
 
 def scene_order(questions: Iterable[Question]) -> list[Question]:

@@ -11,19 +11,17 @@ from pathlib import Path
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import LIST, Question, QuestionSource
 
-OWN_QUESTIONS = "own questions"
-"""The name of questions that were passed as a list."""
+OWN_QUESTIONS = "own questions"  # the name of questions that were passed as a list
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the questions of a run come from, whether those rows are the benchmark's `own`, how many they are by type
-    (also those not asked), and the `sha256` of their `content_hash`."""
+    """Where the questions of a run come from."""
 
-    name: str
-    own: bool
-    questions: Mapping[str, int]
-    sha256: str
+    name: str  # of a file, a dataset or a benchmark
+    own: bool  # whether its rows are the benchmark's
+    questions: Mapping[str, int]  # how many by type, also those not asked
+    sha256: str  # their `content_hash`
 
 
 def source_of(source: QuestionSource, benchmark: Benchmark) -> Source:
@@ -64,21 +62,15 @@ def content_hash(rows: Iterable[Question]) -> str:
 
 
 def named_by(source: Source, benchmark: Benchmark) -> Benchmark:
-    """The benchmark with labels, title and sizes for the questions of a source: others than its own have the name of
-    their file and no references, and of its own as many count as the source has."""
+    """The benchmark with the sizes of a source; for others than its own rows named by a file, without references."""
     if source.own:
-        return replace(benchmark, sizes={**benchmark.sizes, **_sizes(source, benchmark)})
+        sizes = dict(benchmark.sizes)
+        for names in (benchmark.scan_types, list(benchmark.by_name)):
+            if all(source.questions.get(name) for name in names):
+                tasks = {benchmark.by_name[name].task for name in names}
+                sizes[f"{benchmark.label}_{len(tasks)}_task"] = sum(source.questions[name] for name in names)
+        return replace(benchmark, sizes=sizes)
     label = f"{re.sub('[^A-Za-z0-9]+', '_', Path(source.name).with_suffix('').as_posix()).strip('_')}_overall"
     return replace(
         benchmark, label=label, title=source.name, sizes={}, references=(), datasets=(), scored_as=benchmark.title
     )
-
-
-def _sizes(source: Source, benchmark: Benchmark) -> dict[str, int]:
-    """The number of rows by the label of an overall over all types that are asked by default, and over all types."""
-    sizes = {}
-    for names in (benchmark.scan_types, list(benchmark.by_name)):
-        if all(source.questions.get(name) for name in names):
-            tasks = {benchmark.by_name[name].task for name in names}
-            sizes[f"{benchmark.label}_{len(tasks)}_task"] = sum(source.questions[name] for name in names)
-    return sizes

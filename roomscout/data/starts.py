@@ -1,6 +1,5 @@
 """Where a question starts on the floor plan, if it is not at the first view of its scan."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -8,6 +7,7 @@ from pydantic import ConfigDict, StrictBool
 
 from roomscout.base.record import OmittedIfNone, Record
 from roomscout.base.text import json_in
+from roomscout.data.scan_frames import is_empty
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Start(Record):
         """The start in a cell of a question file: an object, or its JSON text; None if empty. Raises ValueError."""
         if isinstance(value, str) and value.strip():
             value = json_in(value)
-        if not value or (isinstance(value, float) and math.isnan(value)):
+        if not value or is_empty(value):
             return None
         try:
             return cls.from_json(value)

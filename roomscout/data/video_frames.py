@@ -14,6 +14,7 @@ from PIL import Image
 
 from roomscout.base.extras import importing
 from roomscout.base.files import not_fetched
+from roomscout.base.grouping import grouped
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.shots import FRAME, Shot, fitting_size
 from roomscout.base.text import on_disk
@@ -21,16 +22,12 @@ from roomscout.data.scans import ScanNotFound, require_plain
 
 log = logging.getLogger(__name__)
 
-IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))
-"""The files that are frames in a folder of frames."""
-
+IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))  # of the frames in a folder of frames
 NO_COLOUR = re.compile(r"(?<![a-z])(depth|ir|infrared|mask|label|instance|semantic|normal|confidence)s?(?![a-z])", re.I)
 """In the names of images that are not what a camera saw."""
 SERIES_SHOWN = 5
-CONTAINERS = "mov,matroska,webm,avi,mpegts,mpeg,asf,flv"
-"""The formats of videos, by FFmpeg's names; those that list other files are none of them."""
-HDR = {16: "PQ", 18: "HLG"}
-"""Transfers that nothing here maps to sRGB, by their numbers in ITU-T H.273."""
+CONTAINERS = "mov,matroska,webm,avi,mpegts,mpeg,asf,flv"  # formats of videos, by FFmpeg's names, none that lists files
+HDR = {16: "PQ", 18: "HLG"}  # transfers that nothing here maps to sRGB, by their numbers in ITU-T H.273
 
 
 class VideoError(Exception):
@@ -62,8 +59,7 @@ class FramesRecord:
 
 @dataclass(frozen=True)
 class FrameSize:
-    """How large frames are shown: with at most `pixels`, and both sides multiples of `side`, with at least `least`
-    pixels."""
+    """How large frames are shown: both sides are multiples of `side`, with `least` to `pixels` pixels in all."""
 
     pixels: int
     side: int = 1
@@ -84,8 +80,7 @@ def sampled(total: int, frames: int) -> tuple[int, ...]:
 
 
 def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
-    """A scene's video below the folder of videos, in a file of this form, or with an empty form its folder of frames
-    there; raises VideoNotFound, also for a name that is a path."""
+    """A scene's video below a folder, in a file of this form, or its folder of frames if empty; VideoNotFound."""
     try:
         require_plain("dataset", dataset)
         require_plain("scene", scene)
@@ -115,12 +110,10 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
         least = stream.frames or 0.95 * promised - 1  # a duration is only about that of the frames
         if (transfer := HDR.get(stream.codec_context.color_trc)) is not None:
             log.warning("%s is HDR (%s): its frames are too flat; convert it to SDR", path, transfer)
-    require_frames(path, total, frames)
-    made, decoded = _decoded(path, sampled(total, frames), size)
+    made, decoded = _decoded(path, _chosen(path, total, frames), size)
     if decoded != total:  # some packets hold no frame
         total = decoded
-        require_frames(path, total, frames)
-        made, _ = _decoded(path, sampled(total, frames), size)
+        made, _ = _decoded(path, _chosen(path, total, frames), size)
     if total < least:
         log.warning(
             "%s is damaged or ends early: frames are chosen among the %d of %d that decode", path, total, promised
@@ -138,8 +131,7 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
     files = sorted(_colour_series(path, files), key=lambda file: (_natural(file.name), file.name))
     if not files:
         raise VideoError(f"{path} has no frame: put images of {', '.join(sorted(IMAGE_SUFFIXES))} there")
-    require_frames(path, len(files), frames)
-    wanted = sampled(len(files), frames)
+    wanted = _chosen(path, len(files), frames)
     made = {}
     for place in dict.fromkeys(wanted):
         with _reading(files[place]):
@@ -149,12 +141,9 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
 
 
 def _colour_series(path: Path, files: Sequence[Path]) -> Sequence[Path]:
-    """Of several series in a folder, which differ in more than a number, the one that is not depth or such by its name;
-    raises VideoError unless there is one."""
-    series: dict[str, list[Path]] = {}
-    for file in files:
-        series.setdefault(re.sub(r"\d+", "#", file.name), []).append(file)
-    series = {name: images for name, images in series.items() if len(images) > 1}
+    """Of several series in a folder, whose names differ in more than a number, the only one in colour; VideoError."""
+    by_form = grouped((re.sub(r"\d+", "#", file.name), file) for file in files)
+    series = {name: images for name, images in by_form.items() if len(images) > 1}
     if len(series) < 2:
         return files
     colour = [name for name in series if not NO_COLOUR.search(name)]
@@ -172,10 +161,10 @@ def _reading(path: Path) -> Iterator[None]:
         raise VideoError(f"{path} cannot be read ({error})") from None
 
 
-def require_frames(path: Path, total: int, frames: int) -> None:
-    """Raise VideoError if a video has fewer frames than are asked for."""
+def _chosen(path: Path, total: int, frames: int) -> tuple[int, ...]:
     if total < frames:
         raise VideoError(f"{path} has {total} frames, fewer than the {frames} to show")
+    return sampled(total, frames)
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

@@ -4,10 +4,8 @@ from pathlib import Path
 
 from roomscout.base.errors import Refusal
 
-LOG_ROOT = Path("experiment_logs")
-"""The folder of run folders, unless the setting log_root names another one."""
-NEWEST = "recent"
-"""What the setting continue_from takes for the newest run."""
+LOG_ROOT = Path("experiment_logs")  # the folder of run folders, unless the setting log_root names another one
+NEWEST = "recent"  # what the setting continue_from takes for the newest run
 
 
 class RunError(Refusal):

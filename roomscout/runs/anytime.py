@@ -32,8 +32,8 @@ class ForcedByTurn:
         return dict(zip(FORCED_COLUMNS, (answers, json.dumps(self.scores)), strict=True))
 
 
-FORCED_COLUMNS = ("forced_answers", "forced_scores")
-"""The columns of results.csv with the forced answers of each turn and their scores, as JSON lists."""
+Forced = Mapping[EpisodeId, ForcedByTurn]
+FORCED_COLUMNS = ("forced_answers", "forced_scores")  # of results.csv: JSON lists with a value for each turn
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ class AtTurn(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TooEarly(Record):
-    """How many answers came before the last turn, and how many of them score below 1. Whether another turn would have
-    helped is not known."""
+    """How many answers came before the last turn, and how many of them score below 1: perhaps too early."""
 
     with_moves_left: int
     below_full: int
@@ -87,13 +86,12 @@ class TooEarly(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TooLate(Record):
-    """Of the answers that score `above_zero`: how many were as good at an earlier turn, and the mean number of turns
-    since an answer first scored as much, and since all did."""
+    """Answers that may have come too late."""
 
-    above_zero: int
-    as_good_earlier: int
-    turns_since_first: float | None
-    turns_since_stable: float | None
+    above_zero: int  # answers that score above 0
+    as_good_earlier: int  # how many of them were as good at an earlier turn
+    turns_since_first: float | None  # their mean number of turns since an answer first scored as much
+    turns_since_stable: float | None  # and since all did
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +105,7 @@ class Anytime(Record):
     better_earlier: int  # how many answers score less than a forced one before
 
 
-def anytime(
-    rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedByTurn], benchmark: Benchmark, facts: RunFacts
-) -> Anytime | None:
+def anytime(rows: Iterable[ResultRow], forced: Forced, benchmark: Benchmark, facts: RunFacts) -> Anytime | None:
     """What the answers after each turn of a run say; None if nothing is scored."""
     answers = []
     for row in rows:

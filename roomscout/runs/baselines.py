@@ -51,16 +51,11 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> Baseline | None:
             continue
         scores = summary.asked
         failed = f"; {scores.failed} of them failed and score 0" if scores.failed else ""
-        return Baseline(
-            source=f"{folder.name}: the same questions with grey views{failed}",
-            questions=scores.counted,
-            tasks=scores.tasks,
-            overall=scores.overall,
-        )
+        source = f"{folder.name}: the same questions with grey views{failed}"
+        return Baseline(source=source, questions=scores.counted, tasks=scores.tasks, overall=scores.overall)
     return None
 
 
 def _judge_of(reader: RunReader) -> tuple[str, str] | None:
-    """The judge that scored the answers in free text; None if there is none."""
     marks = reader.marks
     return None if marks is None else (marks.judge, marks.prompts_sha256)

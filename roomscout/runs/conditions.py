@@ -11,10 +11,8 @@ from roomscout.data.benchmarks import DEFAULT, benchmark_names, find_benchmark
 if TYPE_CHECKING:
     from roomscout.runs.records import RunFacts
 
-OF_MODEL = ("engine", "revision", "adapter_sha256", "dtype", "quantize")
-"""What the sentence says of a model beside the conditions."""
-SHORT = 12
-"""The digits of a hash that texts have; JSON files have all 64."""
+OF_MODEL = ("engine", "revision", "adapter_sha256", "dtype", "quantize")  # what the sentence says of a model as well
+SHORT = 12  # the digits of a hash that texts have; JSON files have all 64
 
 
 def hash_of(conditions: Mapping[str, Any]) -> str:
@@ -35,8 +33,7 @@ def is_blind_run_of(facts: "RunFacts", other: "RunFacts") -> bool:
 
 
 def protocol_of(facts: "RunFacts") -> str:
-    """The conditions in a sentence for people, as name=value: the basics, those that are not default, and hashes.
-    Nothing compares it."""
+    """The conditions in a sentence for people alone, as name=value: basics, what is not default, and hashes."""
     values = facts.conditions | {name: facts.answerer[name] for name in OF_MODEL if name in facts.answerer}
     # The flags of a run are those of all settings that differ from their defaults.
     flags = [word.removeprefix("--") for word in facts.flags if word.startswith("--")]
@@ -51,7 +48,6 @@ def protocol_of(facts: "RunFacts") -> str:
 
 
 def _basics(facts: "RunFacts") -> list[str]:
-    """The conditions that the sentence begins with, whatever their values."""
     setting = facts.setting
     if facts.frames is not None:
         return ["frames", "image_size", "temperature"]

@@ -4,18 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from roomscout.base.grouping import grouped
 from roomscout.base.record import NotRecorded, OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.models import Reply
 from roomscout.runs.prices import Price
 from roomscout.runs.records import Turn
 
-MODEL_PARTS = ("preprocess", "prefill", "decode")
-"""Parts of a generate() call, which all questions of a batch share."""
-
-WAITS = ("wait_views", "wait_other")
-"""What an engine that takes batches waited before a generate() call, for views and for all else."""
-
-PART_NAMES = {
+MODEL_PARTS = ("preprocess", "prefill", "decode")  # parts of a generate() call, which all questions of a batch share
+WAITS = ("wait_views", "wait_other")  # what an engine that takes batches waited before a call: for views, and all else
+PART_NAMES = {  # the parts of a run's time in words
     "preprocess": "preparing inputs",
     "prefill": "prefill",
     "decode": "decoding",
@@ -25,16 +22,9 @@ PART_NAMES = {
     "render": "moving and rendering",
     "write": "writing",
 }
-"""The parts of a run's time in words."""
-
-OWN_PARTS = ("render", "write")
-"""Parts of each question alone; those of a batch run in parallel."""
-
+OWN_PARTS = ("render", "write")  # parts of each question alone; those of a batch run in parallel
 TOKENS = ("prefilled_tokens", "reused_tokens", "generated_tokens")
-
-COST_COLUMNS = (*TOKENS, "money")
-"""The columns that results.csv has if the tokens of a run have a price."""
-
+COST_COLUMNS = (*TOKENS, "money")  # the columns that results.csv has if the tokens of a run have a price
 COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries")
 
 
@@ -126,13 +116,13 @@ class _Calls:
 
     @property
     def sums(self) -> dict[str, Any]:
-        prefilled = self.counts["prompt_tokens"] - self.counts["reused_tokens"]
+        prompted = self.counts["prompt_tokens"]
         return {
             "generate_calls": round(self.calls),
             "mean_batch": round(self.replies / self.calls, 3) if self.replies else None,
             "generate_seconds": round(self.seconds, 3),
-            "prefilled_tokens": prefilled,
-            **{name: count for name, count in self.counts.items() if name != "prompt_tokens"},
+            "prefilled_tokens": prompted - self.counts["reused_tokens"],
+            **{name: self.counts[name] for name in COUNTED[1:]},
         }
 
 
@@ -195,11 +185,8 @@ def of_answer(turns: Sequence[Turn], price: Price | None) -> AnswerCost:
 
 def by_task(answers: Iterable[tuple[str, AnswerCost]]) -> dict[str, TaskCost]:
     """The sums of the costs of answers by task, from answers with the name of their task."""
-    by_name: dict[str, list[AnswerCost]] = {}
-    for task, cost in answers:
-        by_name.setdefault(task, []).append(cost)
     tasks = {}
-    for task, of_task in by_name.items():
+    for task, of_task in grouped(answers).items():
         money = None if of_task[0].money is None else round(sum(cost.money or 0 for cost in of_task), 6)
         tasks[task] = TaskCost(
             answers=len(of_task),

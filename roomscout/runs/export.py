@@ -12,11 +12,11 @@ from roomscout.base.text import csv_cell, listed
 from roomscout.data.benchmark import Benchmark, mean_over_questions
 from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITY_NAMES, find_modality
-from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
+from roomscout.runs.anytime import FORCED_COLUMNS, Forced, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
 from roomscout.runs.hardware import Session, hardware_of
-from roomscout.runs.hashes import hashes_of
+from roomscout.runs.provenance import hashes_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import SIGHT_COLUMNS, columns_of, split
@@ -28,10 +28,8 @@ from roomscout.scoring.samples import summarize_samples
 from roomscout.scoring.scores import Agreement, SampleScores, TypeScores
 from roomscout.scoring.summary import AggregateError, summarize
 
-UNREADABLE_SHARE = 0.1
-"""From this share of all replies on, those that could not be read are a warning of the run."""
-LABEL_WITHOUT_AGGREGATE = "mean_over_questions"
-"""The label of the overall, which is that, of a benchmark whose `aggregate` fails."""
+UNREADABLE_SHARE = 0.1  # from this share of all replies on, those that could not be read are a warning of the run
+LABEL_WITHOUT_AGGREGATE = "mean_over_questions"  # of the overall if the `aggregate` of a benchmark fails
 ONLY_WITH = "compare only with runs that"
 
 
@@ -52,10 +50,10 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
     if facts.setting("anytime"):
         forced = {row.episode: ForcedByTurn.of(reader.turns(row.episode)) for row in rows}
     try:
-        summary = _scored(reader, facts, rows, benchmark, forced)
+        summary = _scored(reader, rows, benchmark, forced)
     except AggregateError as error:
         plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
-        summary = _scored(reader, facts, rows, plain, forced, str(error))
+        summary = _scored(reader, rows, plain, forced, str(error))
     spent = dict[EpisodeId, AnswerCost]()
     scans = set[str]()
     price = facts.price
@@ -92,26 +90,21 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
 
 
 def _scored(
-    reader: RunReader,
-    facts: RunFacts,
-    rows: Sequence[ResultRow],
-    benchmark: Benchmark,
-    forced: Mapping[EpisodeId, ForcedByTurn],
-    error: str = "",
+    reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark, forced: Forced, error: str = ""
 ) -> Summary:
     """The summary without its costs; `error` is one of code of a user's. Raises AggregateError."""
+    facts = reader.facts
     who = reader.people
     marks = reader.marks
     part = facts.part
     batch = not facts.of_one_scan
     label_of_part = str(part).replace(" ", "_") if part else ""
     scores = summarize(rows, benchmark, facts.episodes - len(rows), label_of_part)
+    asked = scores.asked
     if facts.frames is not None:
-        frames = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
-        scores = replace(scores, asked=replace(scores.asked, shown=frames))
-    if scores.asked.label is not None:
-        label = replace(scores.asked.label, told=tuple(_given(facts)))
-        scores = replace(scores, asked=replace(scores.asked, label=label))
+        asked = replace(asked, shown=f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}")
+    if asked.label is not None:
+        asked = replace(asked, label=replace(asked.label, told=tuple(_given(facts))))
     errors = [error] if error else []
     samples = None
     agreement = dict[str, Agreement]()
@@ -120,6 +113,7 @@ def _scored(
     by_person = [(who[row.episode], row) for row in rows] if who else []
     scores = replace(
         scores,
+        asked=asked,
         intervals=intervals_of(rows, benchmark) if batch else None,
         datasets=scores_by_dataset(rows, benchmark) if batch else {},
         samples=samples,

@@ -7,10 +7,7 @@ from statistics import fmean, median, quantiles
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.runs.costs import MODEL_PARTS, PART_NAMES, WAITS, Cost
 
-HARDWARE_FILE = "hardware.jsonl"
-"""What the GPUs did, in a run's folder."""
-FIGURES = ("utilisation_percent", "memory_mib", "power_w")
-"""The figures of a GPU."""
+HARDWARE_FILE = "hardware.jsonl"  # what the GPUs did, in a run's folder
 Values = tuple[int | None, ...]
 
 
@@ -121,7 +118,7 @@ def bottleneck(seconds: Mapping[str, float], who: str) -> str:
 def gpus_of(samples: Sequence[GpuSamples]) -> Gpus | None:
     """The mean and the largest value of each figure over all GPUs, and their names; None if no figure is known."""
     figures = {}
-    for name in FIGURES:
+    for name in ("utilisation_percent", "memory_mib", "power_w"):
         values = [value for gpu in samples for value in getattr(gpu, name) if value is not None]
         if values:
             figures[name] = GpuFigure(mean=round(fmean(values), 1), max=max(values))

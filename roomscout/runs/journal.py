@@ -1,4 +1,4 @@
-"""The interface through which the loop records turns and results, and its in-memory implementation."""
+"""How the loop records turns and results, and a journal in memory."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,12 +9,16 @@ from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, Turn
 class Journal(Protocol):
     """Records turns and results as they finish: `RunWriter` in a run folder, `MemoryJournal` in memory."""
 
+    _rows: dict[tuple[str, int], ResultRow]  # the last of each answer
+
     @property
     def rows(self) -> list[ResultRow]:
         """The result rows so far, in the order of their episodes."""
+        return sorted(self._rows.values(), key=lambda row: row.episode)
 
     def is_done(self, question_id: str, sample: int = 1) -> bool:
         """Whether this question has this answer's result."""
+        return (question_id, sample) in self._rows
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The finished turns of an episode in progress, with their images in memory."""
@@ -34,22 +38,13 @@ def pending_samples(journal: Journal, question_id: str, samples: int) -> list[in
     return [sample for sample in range(1, samples + 1) if not journal.is_done(question_id, sample)]
 
 
-class MemoryJournal:
+class MemoryJournal(Journal):
     """Keeps turns, views, conversations and results in memory."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, int], ResultRow] = {}
+        self._rows = {}
         self._turns: dict[EpisodeId, list[Turn]] = {}
         self._conversations: dict[EpisodeId, Sequence[RecordedMessage]] = {}
-
-    @property
-    def rows(self) -> list[ResultRow]:
-        """The result rows so far, in the order of their episodes."""
-        return sorted(self._rows.values(), key=lambda row: row.episode)
-
-    def is_done(self, question_id: str, sample: int = 1) -> bool:
-        """Whether this question has this answer's result."""
-        return (question_id, sample) in self._rows
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The finished turns of an episode in progress, with their images in memory."""

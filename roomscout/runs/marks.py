@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from roomscout.base.record import OmittedIfEmpty, Record
-from roomscout.data.benchmark import Benchmark
-from roomscout.data.judged import label_of_judge, score_of_mark
+from roomscout.data.judged import score_of_mark
 from roomscout.runs.records import ResultRow
 
 
@@ -38,7 +37,3 @@ class Marks:
             return replace(row, score=0.0)
         mark = self.by_answer.get((row.id, row.answer))
         return row if mark is None else replace(row, score=score_of_mark(mark), scores=row.scores | {"mark": mark})
-
-    def labelled(self, benchmark: Benchmark) -> Benchmark:
-        """The benchmark with the judge in the label of its overall."""
-        return replace(benchmark, label=label_of_judge(benchmark.label, self.judge, self.prompts_sha256))

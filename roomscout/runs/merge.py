@@ -50,8 +50,7 @@ class FoundPart:
 
 def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> Summary:
     """Merge parts into the new run folder `out`, atomically, and return its summary. `partial` allows missing parts and
-    unfinished questions, with scores labelled unfinished, to be resumed. Raises RunError if the parts do not form one
-    run, or if `out` exists or cannot be written."""
+    unfinished questions, labelled so, to be resumed. Raises RunError for parts of several runs, or if `out` exists."""
     parts = [FoundPart.read(folder) for folder in folders]
     require_one_whole(parts)
     for place, part in enumerate(parts):
@@ -105,17 +104,13 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
 
 def merged_guesses(parts: Sequence[FoundPart]) -> Guesses | None:
     """The guesses of all parts together; None if a part has none."""
-    sources: dict[str, None] = {}
-    answers: dict[str, str | None] = {}
-    what = ""
-    for part in parts:
-        guesses = RunReader(part.folder).guesses
-        if guesses is None:
-            return None
-        sources[guesses.source] = None
-        answers |= guesses.answers
-        what = what or guesses.what
-    return Guesses(" and ".join(sources), answers, what)
+    of_parts = [RunReader(part.folder).guesses for part in parts]
+    guesses = [of_part for of_part in of_parts if of_part is not None]
+    if len(guesses) < len(parts):
+        return None
+    sources = dict.fromkeys(of_part.source for of_part in guesses)
+    answers = {id: answer for of_part in guesses for id, answer in of_part.answers.items()}
+    return Guesses(" and ".join(sources), answers, guesses[0].what)
 
 
 def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
@@ -133,8 +128,7 @@ def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
 
 
 def take_part(run: RunWriter, part: FoundPart, kinds: Mapping[str, AnswerKind]) -> bool:
-    """Copy the episodes of a part that are pending in `run`, the journal before the result; returns whether all images
-    are hard links. `kinds` are those of the answers by question id."""
+    """Copy a part's episodes that are pending in `run`, results last; returns whether all images are hard links."""
     done = {episode for episode, row in part.rows.items() if run.is_done(row.id, row.sample)}
     pending = part.begun - done
     linked = [run.adopt(episode, part.folder) for episode in sorted(pending)]

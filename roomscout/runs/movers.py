@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 
 class MoverEntry(NamedTuple):
-    """A mover: its class as module:Class, a `Mover` made with the run's seed, the views' intrinsics, and whether it may
-    leave its place, which it never does with `turns_only`. `title` is for titles of runs."""
+    """A mover, made with the run's seed, the views' intrinsics, and whether it may leave its place."""
 
-    target: str
-    title: str
-    turns_only: bool = False
+    target: str  # its class, a `Mover`, as module:Class
+    title: str  # for titles of runs
+    turns_only: bool = False  # whether it never leaves its place
 
 
 MOVERS: Mapping[str, MoverEntry] = {
@@ -19,8 +18,7 @@ MOVERS: Mapping[str, MoverEntry] = {
     "coverage": MoverEntry("roomscout.agent.policies.movers:GreedyCoverage", "coverage"),
     "none": MoverEntry("roomscout.agent.policies.movers:Still", "first view only", True),
 }
-GIVEN_PATH = MoverEntry("roomscout.agent.policies.movers:ShowNeeded", "given path")
-"""The mover along a given path, which knows what a question needs."""
+GIVEN_PATH = MoverEntry("roomscout.agent.policies.movers:ShowNeeded", "given path")  # knows what a question needs
 TURNS_ONLY = frozenset(name for name, entry in MOVERS.items() if entry.turns_only)
 
 

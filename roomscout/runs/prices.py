@@ -10,8 +10,7 @@ from typing_extensions import TypedDict
 from roomscout.base.errors import SettingError
 from roomscout.base.record import reasons
 
-TOKENS_PRICED = 1_000_000
-"""The tokens that a price is for."""
+TOKENS_PRICED = 1_000_000  # the tokens that a price is for
 EXAMPLE = "{input: 1.0, output: 4.0, cached_input: 0.1}"
 Amount = Annotated[float, Field(ge=0, le=1e12)]
 
@@ -47,8 +46,7 @@ class Price:
 
 
 def read_price(path: Path, model: str) -> Price:
-    """The price of a model, called as in the run or by its folder's name; `cached_input` is by default that of the
-    others. Checks all models of the file; raises SettingError naming it."""
+    """The price of a model, by its name or folder's name. Checks all models of the file; raises SettingError."""
     from roomscout.base.plain_yaml import read_yaml
 
     try:

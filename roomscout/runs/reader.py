@@ -1,51 +1,40 @@
 """Reads a run folder: takes no lock, changes nothing, and can read a run in progress."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from roomscout.base.record import Record
+from pydantic import TypeAdapter, ValidationError
+
+from roomscout.base.record import Record, reasons
 from roomscout.base.shots import VIEW
 from roomscout.base.text import did_you_mean, json_in, on_disk
 from roomscout.data.benchmark import Benchmark
+from roomscout.data.judged import label_of_judge
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved
 from roomscout.data.sources import named_by
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
-from roomscout.runs.records import (
-    SCHEMA,
-    Baselines,
-    EpisodeId,
-    RecordedMessage,
-    ResultRow,
-    RunFacts,
-    SavedShot,
-    ScanRecord,
-    Turn,
-    image_name,
-    messages_from_json,
-)
+from roomscout.runs.records import SCHEMA, Baselines, RecordedMessage, RunFacts, SavedShot, ScanRecord, Turn, image_name
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
 from roomscout.scoring.agreement import dealt
 from roomscout.scoring.baselines import Guesses
+from roomscout.scoring.rows import EpisodeId, ResultRow
 
 Value = TypeVar("Value")
+_MESSAGES = TypeAdapter(list[RecordedMessage])
 Line = TypeVar("Line", bound=Record)
-QUESTIONS_FILE = "questions.jsonl"
-"""The copy of a run's questions in its folder."""
-BASELINES_FILE = "baselines.json"
-"""What the most-frequent-answer baseline answers, in a run's folder."""
-MARKS_FILE = "marks.jsonl"
-"""What a judge makes of answers in free text, in a run's folder."""
-SIGHTS_FILE = "seen.jsonl"
-"""What was in view in each answer, in a run's folder."""
-PARTS_FOLDER = "parts"
-"""The folder with the parts of a run on Ray, in its folder."""
+QUESTIONS_FILE = "questions.jsonl"  # the copy of a run's questions in its folder
+BASELINES_FILE = "baselines.json"  # what the most-frequent-answer baseline answers, in a run's folder
+MARKS_FILE = "marks.jsonl"  # what a judge makes of answers in free text, in a run's folder
+SIGHTS_FILE = "seen.jsonl"  # what was in view in each answer, in a run's folder
+PARTS_FOLDER = "parts"  # the folder with the parts of a run on Ray, in its folder
 
 
 class RunReader:
@@ -88,7 +77,9 @@ class RunReader:
         marks = self.marks
         if facts.source is not None and not facts.of_one_scan:
             benchmark = named_by(facts.source, benchmark)
-        return benchmark if marks is None else marks.labelled(benchmark)
+        if marks is None:
+            return benchmark
+        return replace(benchmark, label=label_of_judge(benchmark.label, marks.judge, marks.prompts_sha256))
 
     @property
     def _recorded_benchmark(self) -> Benchmark:
@@ -200,7 +191,7 @@ class RunReader:
     def messages(self, episode: EpisodeId) -> list[RecordedMessage]:
         """The conversation as sent."""
         path = self.folder / str(episode) / "messages.json"
-        return self._read(path, messages_from_json, "resuming the question writes it again") or []
+        return self._read(path, _MESSAGES.validate_python, "resuming the question writes it again") or []
 
     def _read(self, path: Path, record_of: Callable[[Any], Value], fix: str) -> Value | None:
         """The record in a JSON file; None if there is no file. Raises RunError, which says how to `fix` it."""
@@ -209,7 +200,8 @@ class RunReader:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise RunError(f"{path} is damaged ({error}); {fix}") from None
+            why = reasons(error) if isinstance(error, ValidationError) else error
+            raise RunError(f"{path} is damaged ({why}); {fix}") from None
 
     def _records(self, path: Path, kind: type[Line], at_most: int | None = None) -> list[Line]:
         """The records of a journal's complete lines, or of the first `at_most`; empty if the file is missing."""
@@ -276,15 +268,14 @@ def named_run(named: Path, log_root: Path) -> Path:
 
 def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> Path:
     """The run to resume, NEWEST or named by path or name below `log_root`; raises RunError for none."""
-    setting = "continue_from"
     try:
         newest = continue_from == NEWEST
         folder = newest_run(log_root, batched_only) if newest else named_run(Path(continue_from), log_root)
+        if not (folder / "run.json").is_file():
+            raise RunError(f"{folder} is not a run folder: it has no run.json")
+        return folder
     except RunError as error:
-        raise RunError(str(error), setting=setting) from None
-    if not (folder / "run.json").is_file():
-        raise RunError(f"{folder} is not a run folder: it has no run.json", setting=setting)
-    return folder
+        raise RunError(str(error), setting="continue_from") from None
 
 
 def find_part(log_root: Path, number: int, of: int, name: str | None = None) -> Path | None:
@@ -299,14 +290,10 @@ def parts_of_run(folder: Path) -> list[Path]:
 
 def _newest_parts(log_root: Path, name: str | None = None) -> dict[tuple[int, int], Path]:
     """The newest run of each part directly below `log_root`, perhaps of one `name`, by number and total."""
-    begun: dict[tuple[int, int], tuple[float, str, Path]] = {}
-    for folder in run_folders(log_root):
-        try:
+    newest = {}
+    for folder in runs_by_start(log_root):
+        with suppress(RunError):
             facts = RunReader(folder).facts
             if facts.part is not None and name in (None, facts.name):
-                key = (facts.part.number, facts.part.of)
-                run = (datetime.fromisoformat(facts.started).timestamp(), folder.name, folder)
-                begun[key] = max(run, begun.get(key, run))
-        except RunError:
-            continue
-    return {key: folder for key, (_, _, folder) in begun.items()}
+                newest[facts.part.number, facts.part.of] = folder
+    return newest

@@ -10,8 +10,7 @@ from roomscout.data.benchmarks import benchmark_names, find_benchmark, is_code, 
 from roomscout.data.judged import JUDGED_KIND
 from roomscout.runs.records import BenchmarkRecord, RunFacts, TypeRecord
 
-OVERALLS = {"tasks": mean_over_tasks, "questions": mean_over_questions}
-"""What the overall is a mean over, if no function of the benchmark's own computes it."""
+OVERALLS = {"tasks": mean_over_tasks, "questions": mean_over_questions}  # unless a function of its own computes it
 SAME = ("name", "title", "label", "excluded", "summed_last", "datasets", "scan_layouts", "rescans", "sizes")
 """The fields that a benchmark and its record have alike."""
 TRUST = "add --allow-code (in Python: allow_code=True) if you trust its author"
@@ -91,7 +90,7 @@ def _described_type(record: TypeRecord, benchmark: str) -> QuestionType:
 class RecordedKind(AnswerKind):
     """A kind of answer whose code is not loaded: it has a name, and raises BenchmarkError for what the code decides."""
 
-    # Fields without a value would have the properties of the base class.
+    # Fields without a value would have those of the base class.
     name: str = ""  # as in the column `answer_kind`
     unit: str = ""  # of a number
     takes_options: bool = False  # whether its questions have options

@@ -1,7 +1,4 @@
-"""The records in a run folder's JSON files. Fields have the names and the order of the keys.
-
-docs/run-folder.md documents each key.
-"""
+"""The records in a run folder's JSON files: fields are keys, in their order, which docs/run-folder.md documents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -10,12 +7,12 @@ from textwrap import shorten
 from typing import Annotated, Any, Required
 
 import numpy as np
-from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
+from pydantic import Field, SerializerFunctionWrapHandler, WrapSerializer
 from typing_extensions import TypedDict
 
 from roomscout import UpAxis
 from roomscout.base.pictures import PictureError, opened
-from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record, reasons
+from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import Reference
 from roomscout.data.question import Question
@@ -34,11 +31,9 @@ from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.rows import EpisodeId as EpisodeId
 from roomscout.scoring.rows import ResultRow as ResultRow
 
-SCHEMA = 2
-"""The version of these records, saved in run.json."""
+SCHEMA = 2  # the version of these records, saved in run.json
 
-ImageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=40)]
-"""The name of an image beside the view, which names its file."""
+ImageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=40)]  # beside the view; names its file
 ImageFile = Annotated[str, Field(pattern=r"^render_\d+(_[a-z][a-z0-9]*)?\.png$")]
 
 
@@ -53,10 +48,8 @@ class RecordedMessage(TypedDict, total=False):
     text_in_its_turn: str  # what a message said that is replaced by a note in later turns
 
 
-def _as_decided(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any] | None:
+def _as_decided(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
     """An action as JSON, without the pitch and the further moves that it does not have."""
-    if value is None:
-        return None
     record: dict[str, Any] = serialized(value)
     then = [{name: number for name, number in move.items() if number} for move in record.pop("then")]
     pitch = record.pop("pitch_angle_degrees")
@@ -75,6 +68,10 @@ def _as_marked(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[st
         for name, content in serialized(value).items()
         if marks[name] != UNRECORDED and (content or marks[name] != UNLESS_EMPTY)
     }
+
+
+Decided = Annotated[CameraAction, WrapSerializer(_as_decided)]
+Replied = Annotated[Reply, WrapSerializer(_as_marked)]
 
 
 @dataclass(frozen=True)
@@ -119,17 +116,6 @@ def as_scored(question: Question, answer: str | None, pose: CameraPose, turns: S
         return question.kind.of_camera((*pose.position, pose.heading_deg, pose.pitch_deg), path_m)
 
 
-def messages_from_json(values: Any) -> list[RecordedMessage]:
-    """The messages in a parsed messages.json; raises ValueError."""
-    try:
-        return _MESSAGES.validate_python(values)
-    except ValidationError as error:
-        raise ValueError(reasons(error)) from None
-
-
-_MESSAGES = TypeAdapter(list[RecordedMessage])
-
-
 def image_files(message: RecordedMessage) -> list[str]:
     """The names of a recorded message's image files, in their order."""
     return list(message.get("images") or ([message["image"]] if "image" in message else []))
@@ -167,12 +153,11 @@ class SavedShot:
 
 @dataclass(frozen=True)
 class SeenPoint:
-    """A pixel (x, y) of a turn's view that the reading of its reply looked up, perhaps by the number of a `mark`, and
-    the point of the scan there, world metres; None in a hole."""
+    """A pixel of a turn's view that the reading of its reply looked up."""
 
-    pixel: tuple[float, float]
-    surface: tuple[float, float, float] | None
-    mark: OmittedIfEmpty[int | None] = None
+    pixel: tuple[float, float]  # x, y
+    surface: tuple[float, float, float] | None  # the point of the scan there, world metres; None in a hole
+    mark: OmittedIfEmpty[int | None] = None  # the number by which it was named, if any
 
 
 @dataclass(frozen=True)
@@ -186,13 +171,12 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class ForcedAnswer:
-    """What a model answered when asked as if a turn were the last, outside the conversation: None if not
-    valid, without a score if without a truth. `batch` are the questions of the generate() call."""
+    """What a model answered when asked as if a turn were the last, outside the conversation."""
 
-    answer: str | None
-    score: float | None
-    reply: Annotated[Reply, WrapSerializer(_as_marked)]
-    batch: Annotated[tuple[str, ...], Field(min_length=1)]
+    answer: str | None  # None if it is not valid
+    score: float | None  # None without a truth
+    reply: Replied
+    batch: Annotated[tuple[str, ...], Field(min_length=1)]  # the questions of the generate() call
 
 
 @dataclass(frozen=True, repr=False)
@@ -201,15 +185,14 @@ class Turn(Record):
 
     turn: int  # from 0
     pose: CameraPose  # the camera's before the action
-    action: Annotated[CameraAction, WrapSerializer(_as_decided)]  # a small rotation after a parse_error
+    action: Decided  # a small rotation after a parse_error
     clamped: tuple[str, ...]  # values outside their range, as "name value -> limit"
     parse_error: str | None  # why the reply could not be read; None if it could
     move: MoveOutcome | None  # the action's outcome; None if the turn ended the question
-    reply: Annotated[Reply, WrapSerializer(_as_marked)]  # empty for policies without a model
+    reply: Replied  # empty for policies without a model
     batch: Annotated[tuple[str, ...], Field(min_length=1)]  # the episodes that share the call of generate()
     seconds: TurnSeconds  # by part
-    requested: OmittedIfEmpty[Annotated[CameraAction | None, WrapSerializer(_as_decided)]] = None
-    """What the model asked for, if a control decided otherwise."""
+    requested: OmittedIfEmpty[Decided | None] = None  # what the model asked for, if a control decided otherwise
     fields: OmittedIfEmpty[dict[str, Any]] = field(default_factory=dict)  # others of the reply's JSON object
     points: OmittedIfEmpty[tuple[SeenPoint, ...]] = ()  # that the reading of the reply looked up
     uses: OmittedIfEmpty[tuple[ToolUse, ...]] = ()  # the tools that the reply used
@@ -218,8 +201,7 @@ class Turn(Record):
     see: OmittedIfEmpty[tuple[ImageName, ...]] = ()  # the images beside the view
     frames: OmittedIfEmpty[FramesRecord | None] = None  # of a video; the one image shows all of them
     not_shown: OmittedIfEmpty[str] = ""  # of turn 0: what the question needs that a given path cannot show well
-    shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)
-    """What the camera saw, the view first: Shot, or SavedShot for a turn of a run folder."""
+    shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)  # the view first: Shot, or SavedShot
 
     @property
     def elapsed_s(self) -> float:
@@ -335,8 +317,7 @@ class BenchmarkRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Versions(Record):
-    """The versions that a process runs: the commit of this code, of its packages, of Python, and of a checkpoint from
-    the hub; None for what is not known."""
+    """The versions of this code (a commit), packages, Python and a checkpoint of the hub; None for those not known."""
 
     git_revision: str | None
     packages: dict[str, str | None]

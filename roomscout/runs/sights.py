@@ -8,23 +8,21 @@ from roomscout.base.record import Record
 from roomscout.data.benchmark import mean
 from roomscout.runs.records import EpisodeId, ResultRow
 
-SIGHTS = {
+SIGHTS = {  # what an answer's views showed of the objects that its question needs
     "never_saw": "an object that the question needs was never in view",
     "saw_little": "all objects that the question needs were in view, but one only at a few pixels",
     "saw": "all objects that the question needs were in view",
     "no_object": "the question names no object with a known box",
 }
-"""What an answer's views showed of the objects that its question needs."""
 
 
 @dataclass(frozen=True)
 class SeenObjects(Record):
-    """The objects of one category that a question names. It needs `needed` of them: all if it counts them, else one.
-    `pixels` has, for each object, at how many pixels of the view of each turn it was in sight."""
+    """The objects of one category that a question names."""
 
     category: str
-    needed: int
-    pixels: tuple[tuple[int, ...], ...]
+    needed: int  # all if the question counts them, else one
+    pixels: tuple[tuple[int, ...], ...]  # for each object, at how many pixels of each turn's view it was in sight
 
     @property
     def seen(self) -> int:
@@ -129,12 +127,11 @@ class SightGroup(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class SightSplit(Record):
-    """How the scores of a run depend on what was in view: `types` has groups per question type and for "all", by the
-    keys of SIGHTS that occur. `surface_percent` is the mean share of the surface that was seen."""
+    """How the scores of a run depend on what was in view."""
 
     enough_pixels: int
-    surface_percent: float
-    types: dict[str, dict[str, SightGroup]]
+    surface_percent: float  # the mean share of the surface that was seen
+    types: dict[str, dict[str, SightGroup]]  # by question type, and for "all", then by the keys of SIGHTS that occur
 
 
 def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> SightSplit | None:
@@ -160,15 +157,10 @@ def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> Sight
     )
 
 
-SIGHT_COLUMNS = ("sight", "least_pixels", "first_turn", "surface_seen")
-"""The columns of results.csv that say what was in view."""
+SIGHT_COLUMNS = ("sight", "least_pixels", "first_turn", "surface_seen")  # of results.csv: what was in view
 
 
 def columns_of(sight: Sight) -> dict[str, Any]:
     """An answer's values of SIGHT_COLUMNS; None for what is not known."""
-    return {
-        "sight": sight.verdict,
-        "least_pixels": sight.least_pixels,
-        "first_turn": sight.first_turn,
-        "surface_seen": sight.surface_seen,
-    }
+    values = (sight.verdict, sight.least_pixels, sight.first_turn, sight.surface_seen)
+    return dict(zip(SIGHT_COLUMNS, values, strict=True))

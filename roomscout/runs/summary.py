@@ -6,9 +6,9 @@ from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.runs.anytime import Anytime
 from roomscout.runs.costs import Cost
 from roomscout.runs.hardware import Hardware, Session
-from roomscout.runs.hashes import Provenance
 from roomscout.runs.marks import Marks
 from roomscout.runs.prices import Price
+from roomscout.runs.provenance import Provenance
 from roomscout.runs.sights import SightSplit
 from roomscout.scoring.scores import Scores
 

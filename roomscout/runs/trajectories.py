@@ -1,16 +1,26 @@
-"""Trajectories: what the questions of a finished run saw, did and answered."""
+"""Trajectories: what the questions of a finished run saw, did and answered, also as HTML for notebooks."""
 
+import base64
+import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
+from roomscout.base.shots import VIEW, Shot
 from roomscout.data.questions import Question
+from roomscout.runs import RunError
 from roomscout.runs.allow_code import load_code_of
-from roomscout.runs.notebook import trajectory_html
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, Turn, image_files, image_name
+from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, SavedShot, Turn, image_files, image_name
+
+WIDTH_PX = 240
+QUALITY = 85
+WORDS = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-size:smaller;line-height:1.3"  # of a reply
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +34,7 @@ class Trajectory:
     status: str  # "answered", "exhausted" (no turns left, no answer) or "failed"
     error: str | None  # why it failed
     sample: int = 1  # which answer to the question, from 1
-    recorded: Callable[[], Sequence[RecordedMessage]] = tuple
-    """Returns the recorded messages, in which images are files."""
+    recorded: Callable[[], Sequence[RecordedMessage]] = tuple  # returns the messages, whose images are files
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -33,12 +42,8 @@ class Trajectory:
         `images` are arrays (H, W, 3) uint8 RGB, in user messages alone. With a run folder, reads them from there."""
         shots = {image_name(turn.turn, shot.name): shot for turn in self.turns for shot in turn.shots}
         return [
-            {
-                "role": message["role"],
-                "text": message["text"],
-                "images": [shots[name].image for name in image_files(message)],
-            }
-            for message in self.recorded()
+            {"role": entry["role"], "text": entry["text"], "images": [shots[name].image for name in image_files(entry)]}
+            for entry in self.recorded()
         ]
 
     def __repr__(self) -> str:
@@ -48,11 +53,19 @@ class Trajectory:
         )
 
     def _repr_html_(self) -> str:
-        return trajectory_html(self)
+        """The question with its outcome and a filmstrip of its turns, all text escaped; errors for damaged views."""
+        question = self.question
+        outcome = self.error or _with_text(question, self.answer)
+        if self.score is not None:
+            outcome += f", score {self.score:g}, truth {_with_text(question, question.ground_truth)}"
+        lines = [question.question, *question.options, f"{self.status}: {outcome}"]
+        first, *others = map(escape, lines)
+        heading = "<br>".join([f"<b>{first}</b>", *others])
+        return f"<p>{heading}</p><div style='display:flex;overflow-x:auto'>{''.join(map(_figure, self.turns))}</div>"
 
 
 def load_trajectories(folder: str | Path, allow_code: bool = False) -> list[Trajectory]:
-    """The trajectories of the finished questions in a run folder, one for each sample; raises RunError. Reads no view.
+    """The trajectories of a run folder's finished questions, one for each sample, without views; raises RunError.
     `allow_code` executes the file or module that the run names as its benchmark."""
     reader = RunReader(Path(folder).expanduser().absolute())
     if allow_code:
@@ -81,3 +94,30 @@ def trajectories(
         )
         for row in rows
     ]
+
+
+def _with_text(question: Question, answer: str | None) -> str:
+    text = question.text_of(answer)
+    return f"{answer} ({text})" if text else f"{answer}"
+
+
+def _figure(turn: Turn) -> str:
+    said = f"<pre style='{WORDS}'>{escape(turn.reply.text)}</pre>" if turn.reply.text else ""
+    noted = f"<br>{escape(turn.parse_error)}" if turn.parse_error else ""
+    images = "".join(_image(turn, shot) for shot in turn.shots)
+    about = f"turn {turn.turn}: {escape(turn.action.in_words)}{noted}"
+    style = f"margin:4px;flex:0 0 {WIDTH_PX}px;min-width:0;overflow-wrap:anywhere"
+    return f"<figure style='{style}'>{images}<figcaption>{about}{said}</figcaption></figure>"
+
+
+def _image(turn: Turn, shot: Shot | SavedShot) -> str:
+    try:
+        view = Image.fromarray(shot.image)
+    except RunError as error:
+        return f"<p>{escape(str(error))}</p>"
+    view.thumbnail((WIDTH_PX, WIDTH_PX))
+    jpeg = io.BytesIO()  # a notebook stores every filmstrip, and a PNG would be five times as large
+    view.save(jpeg, format="JPEG", quality=QUALITY)
+    words = "view" if shot.name == VIEW else shot.name
+    data = base64.b64encode(jpeg.getvalue()).decode()
+    return f"<img alt='{words} of turn {turn.turn}' width='{WIDTH_PX}' src='data:image/jpeg;base64,{data}'>"

@@ -25,41 +25,30 @@ from roomscout.data.questions import Question, saved
 from roomscout.runs import RunError
 from roomscout.runs.export import as_csv, exports_of
 from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, Session
+from roomscout.runs.journal import Journal
 from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
 from roomscout.runs.prices import Price
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, RunReader, journal_path
 from roomscout.runs.recorded_benchmarks import record_of
-from roomscout.runs.records import (
-    Baselines,
-    EpisodeId,
-    RecordedMessage,
-    ResultRow,
-    Resumption,
-    RunFacts,
-    Turn,
-    image_name,
-)
+from roomscout.runs.records import Baselines, RecordedMessage, Resumption, RunFacts, Turn, image_name
 from roomscout.runs.summary import Summary
 from roomscout.scoring.baselines import Guesses
+from roomscout.scoring.rows import EpisodeId, ResultRow
 
 log = logging.getLogger(__name__)
 
-JOURNALS = ("results.jsonl", MARKS_FILE, HARDWARE_FILE)
-"""Beside the journals of turns."""
-PNG_THREADS = 2
-MOST_WRITES_AHEAD = 256
-"""Bounds the images in memory when the disk is slower than the model."""
+JOURNALS = ("results.jsonl", MARKS_FILE, HARDWARE_FILE)  # beside the journals of turns
+MOST_WRITES_AHEAD = 256  # bounds the images in memory when the disk is slower than the model
 
 
-class RunWriter:
-    """Writes one run folder, and holds its lock until closed. Opening cuts a torn last line from each journal. Error
-    messages tell people to run `resume_command`."""
+class RunWriter(Journal):
+    """Writes one run folder, and holds its lock until closed. Opening cuts a torn last line from each journal."""
 
     def __init__(self, folder: Path, resume_command: str | None = None):
         self.folder = folder
-        self.resume_command = resume_command or f"roomscout resume {folder}"
+        self.resume_command = resume_command or f"roomscout resume {folder}"  # for people, in errors
         self._reader = RunReader(folder)
         self._broken: RunError | None = None
         self._added: list[Session] = []
@@ -72,7 +61,7 @@ class RunWriter:
         except RunError:
             self._lock.close()
             raise
-        self._painters = ThreadPoolExecutor(PNG_THREADS, thread_name_prefix="png-writer")
+        self._painters = ThreadPoolExecutor(2, thread_name_prefix="png-writer")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal-writer")  # one: lines keep their order
         self._written: deque[Future[None]] = deque()
         self._turns = threading.Lock()  # questions may run on threads of their own
@@ -104,12 +93,10 @@ class RunWriter:
         """Replace run.json."""
         self._replace("run.json", json.dumps(facts.to_json(), indent=2))
 
-    def note_resumption(
-        self, changed: dict[str, Any], model_revision: str | None = None, price: Price | None = None
-    ) -> None:
+    def note_resumption(self, changed: dict[str, Any], revision: str | None = None, price: Price | None = None) -> None:
         """Record that the run is resumed, which settings `changed`, versions and price; warns of a changed version."""
         facts = self._reader.facts
-        versions = current_versions(model_revision)
+        versions = current_versions(revision)
         others = changed_versions(facts.last_versions, versions)
         if others:
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
@@ -120,7 +107,7 @@ class RunWriter:
     @property
     def rows(self) -> list[ResultRow]:
         """The result rows so far, in the order of their episodes; answers in free text with their judge's scores."""
-        rows = sorted(self._rows.values(), key=lambda row: row.episode)
+        rows = super().rows
         marks = self._reader.marks
         return rows if marks is None else list(map(marks.scored, rows))
 
@@ -133,10 +120,6 @@ class RunWriter:
     def benchmark(self) -> Benchmark:
         """The benchmark of the run, with its judge in the label."""
         return self._reader.benchmark
-
-    def is_done(self, question_id: str, sample: int = 1) -> bool:
-        """Whether this question has this answer's result."""
-        return (question_id, sample) in self._rows
 
     def reopen_failed(self) -> int:
         """Requeue failed episodes and return their number. Keeps their turns; a later result replaces the failure."""
@@ -185,8 +168,7 @@ class RunWriter:
             self._enqueue(_append, self.folder / HARDWARE_FILE, GpuSamples.from_json(samples).to_json())
 
     def adopt(self, episode: EpisodeId, run: Path) -> bool:
-        """Copy an episode's turns from another run, which may be in progress; returns whether its images are hard
-        links, which need a common file system."""
+        """Copy an episode's turns from another run, perhaps in progress; returns whether its images are hard links."""
         self.flush()
         linked = True
 
@@ -356,7 +338,6 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _write_images(folder: Path, turn: Turn) -> float:
-    """Write a turn's images; returns the seconds taken, including encoding."""
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
     for shot in turn.shots:

@@ -3,12 +3,14 @@
 import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
+from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.base.text import listed
 from roomscout.data.answers import AnswerKind, Number, matched_text
@@ -25,9 +27,8 @@ RESAMPLES = 1999
 
 def dealt(people: Sequence[str], scenes: Sequence[Hashable], samples: int) -> dict[EpisodeId, str]:
     """Who of several people gives which answer, if each question, of which `scenes` has the scene, has `samples`
-    answers. Whole scenes are dealt out in a random order, always the same, so that everybody gets questions of all
-    types; if there are fewer scenes than people, questions are. With as many samples as people, everybody answers each
-    question once."""
+    answers. Whole scenes, or for fewer scenes than people questions, are dealt out in a random order, always the same,
+    so that everybody gets all types. With as many samples as people, everybody answers each question once."""
     units = list(scenes) if len(set(scenes)) >= len(people) else list(range(len(scenes)))
     order = list(dict.fromkeys(units))
     random.Random(DEAL_SEED).shuffle(order)
@@ -46,9 +47,8 @@ def agreement_of(
     of each person the first one; without people, of two samples or more. Raises AnswerKindError.
 
     `percent` is the mean agreement of pairs: the score of one if the other were the truth, both ways round; where one
-    cannot be (a number of 0, or with a judge), whether they are equal. `alpha` corrects for chance: Krippendorff's
-    alpha, nominal for words and letters, of ratios for numbers (K. Krippendorff, "Computing Krippendorff's
-    Alpha-Reliability", 2011), with the percentile interval of a bootstrap over scenes."""
+    cannot be (a number of 0, or with a judge), whether they are equal. `alpha` is Krippendorff's, which corrects for
+    chance: nominal, or of ratios for numbers ("Computing Krippendorff's Alpha-Reliability", 2011), over scenes."""
     by_question: dict[str, dict[Hashable, ResultRow]] = {}
     missing = Counter[str]()
     for row in sorted(rows, key=lambda row: row.sample):
@@ -76,15 +76,15 @@ class _Unit(NamedTuple):
 
 def _agreement(units: Sequence[_Unit], missing: int) -> Agreement:
     percent = rounded(100 * mean([unit.agreed for unit in units]))
+    agreement = Agreement(questions=len(units), missing=missing, percent=percent)
     alphas = _alphas(units)
     if alphas is None:
-        return Agreement(questions=len(units), missing=missing, percent=percent)
+        return agreement
     interval = None
     if len(alphas) > 1:
         low, high = np.nanpercentile(alphas[1:], [100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2])
         interval = (round(float(low), 3), round(float(high), 3))
-    alpha = round(float(alphas[0]), 3)
-    return Agreement(questions=len(units), missing=missing, percent=percent, alpha=alpha, interval=interval)
+    return replace(agreement, alpha=round(float(alphas[0]), 3), interval=interval)
 
 
 def _alphas(units: Sequence[_Unit]) -> np.ndarray | None:
@@ -136,8 +136,7 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
     """The scores by person. Each row comes with the name of its person."""
     scores = {}
     every = len({row.question_type for _, row in rows})
-    for name in dict.fromkeys(name for name, _ in rows):
-        own = [row for person, row in rows if person == name]
+    for name, own in grouped(rows).items():
         types = sorted({row.question_type for row in own})
         percents, intervals = scored_alone(own, benchmark)
         scores[name] = PersonScores(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, Selection
 from roomscout.scoring.scores import Baseline
@@ -13,12 +14,11 @@ from roomscout.scoring.summary import combined, rounded
 
 @dataclass(frozen=True)
 class Guesses:
-    """The most frequent answer for each question that counts towards the overall, by id, None without another room's
-    question of its type, the `source` where it was counted, and in words `what` answers they are."""
+    """The most frequent answer for each question that counts towards the overall."""
 
-    source: str
-    answers: Mapping[str, str | None]
-    what: str = "most frequent answer of the type"
+    source: str  # where they were counted
+    answers: Mapping[str, str | None]  # by id; None without a question of the type in another room
+    what: str = "most frequent answer of the type"  # which answers they are
 
 
 def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark: Benchmark) -> Guesses:
@@ -30,11 +30,11 @@ def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark:
     if frequent := benchmark.frequent_answers:
         guesses = {question.id: frequent.answer_to(question.question_type, question.question) for question in scored}
         return Guesses(frequent.source, guesses, frequent.what)
-    truths: dict[str, list[tuple[tuple[str, str], str]]] = {}
-    for question in asked.source.questions:
-        if question.ground_truth is not None:
-            room = benchmark.room_of(*question.scene)
-            truths.setdefault(question.question_type, []).append((room, question.ground_truth))
+    truths = grouped(
+        (question.question_type, (benchmark.room_of(*question.scene), question.ground_truth))
+        for question in asked.source.questions
+        if question.ground_truth is not None
+    )
 
     @cache
     def most_frequent(question_type: str, room: tuple[str, str]) -> str | None:
@@ -48,24 +48,18 @@ def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark:
 
 def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> Baseline | None:
     """The scores of the guesses over the questions with one; None if there is none that is scored without a judge."""
-    scores: dict[str, list[float]] = {}
-    guessed = 0
-    without = set()
-    for question in questions:
-        if question.id in guesses.answers and not question.kind.needs_judge:
-            answer = guesses.answers[question.id]
-            of_type = benchmark.by_name[question.question_type]
-            scores.setdefault(of_type.name, []).append(question.score(answer) or 0.0)
-            guessed += answer is not None
-            if answer is None:
-                without.add(of_type.task)
-    if not guessed:
+    answers = guesses.answers
+    scored = [question for question in questions if question.id in answers and not question.kind.needs_judge]
+    unknown = [question for question in scored if answers[question.id] is None]
+    if len(unknown) == len(scored):
         return None
+    without = {benchmark.task_of(question.question_type) for question in unknown}
+    scores = grouped((question.question_type, question.score(answers[question.id]) or 0.0) for question in scored)
     in_order = {name: scores[name] for name in benchmark.by_name if name in scores}
     percents = {name: rounded(percent) for name, percent in combined(benchmark, in_order).items()}
     return Baseline(
         source=f"{guesses.what} in {guesses.source}",
-        questions=guessed,
+        questions=len(scored) - len(unknown),
         tasks={name: percent for name, percent in percents.items() if name not in {*without, "overall"}},
         overall=None if without else percents["overall"],
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark
 from roomscout.scoring.intervals import scored_alone
@@ -11,11 +12,8 @@ from roomscout.scoring.summary import rounded
 
 
 def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, DatasetScores]:
-    """The scores by dataset, in the order of `benchmark.datasets`, others behind them by name; {} unless questions of
-    two datasets or more are scored."""
-    by_name: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        by_name.setdefault(row.dataset, []).append(row)
+    """The scores by dataset, in the order of `benchmark.datasets`, then by name; {} unless several have a score."""
+    by_name = grouped((row.dataset, row) for row in rows)
     scored = {name: len(scores_of(of_name)) for name, of_name in by_name.items()}
     if sum(map(bool, scored.values())) < 2:
         return {}

@@ -24,24 +24,19 @@ from roomscout.scoring.scores import Intervals
 from roomscout.scoring.summary import AggregateError, aggregate, rounded
 
 Interval = tuple[float, float]
-Statistic = Callable[[np.ndarray], np.ndarray]
-"""Scores, (scores, ...), from the weights of rooms, (..., rooms)."""
+Statistic = Callable[[np.ndarray], np.ndarray]  # scores, (scores, ...), from the weights of rooms, (..., rooms)
 
 LEVEL = 0.95
-INTERVAL = f"{round(100 * LEVEL)} % interval"
-"""The head of a column of intervals."""
-FEWEST_SCENES = 10
-"""A score over fewer scenes has no interval."""
+INTERVAL = f"{round(100 * LEVEL)} % interval"  # the head of a column of intervals
+FEWEST_SCENES = 10  # a score over fewer scenes has no interval
 RESAMPLES = 9999
-RESAMPLES_OF_OWN = 999
-"""Resamples for a benchmark that brings its own `aggregate`, which is called for each."""
+RESAMPLES_OF_OWN = 999  # resamples for a benchmark that brings its own `aggregate`, which is called for each
 SEED = 0
 DECIMALS = 9
 """Percents are rounded to these before they are compared. BCa counts how many resamples equal the score itself, and
 sums in another order, as on another processor, would differ in the last bits: that moved edges by up to a point."""
 POWER = 0.8
-LARGE_SHARE = 0.15
-"""A scene with this share of the questions, or with three times the mean, makes intervals too narrow."""
+LARGE_SHARE = 0.15  # a scene with this share of the questions, or three times the mean, makes intervals too narrow
 NO_SPREAD = "resampling scenes shows no spread: all have the same value"
 
 
@@ -98,13 +93,12 @@ def estimates(rows: Iterable[ResultRow], benchmark: Benchmark, resamples: int | 
     """The percent of each task, of each type that is not one, and the "overall" last, with their intervals. Ignores
     rows without a score. Each of several answers to a question counts like a question, and the scene remains the unit.
     A type that a resample lacks is left out of it, as `aggregate` does, and a score without any of its types keeps its
-    value; both are rare, since a score has an interval only if each of its types is asked in FEWEST_SCENES scenes or
-    more. Returns [] if nothing is scored. Raises BenchmarkError as `aggregate` does."""
+    value; FEWEST_SCENES makes both rare. [] if nothing is scored. Raises BenchmarkError as `aggregate` does."""
     table = SceneScores.of(rows, benchmark)
     if not table.names:
         return []
     intervals = _bootstrapped(table, table.percents, table.scenes, resamples)
-    percents = table.percents(table.ones)
+    percents = table.percents(np.ones(table.scenes))
     return [
         Estimate(name, rounded(float(percent)), scenes, *interval)
         for name, percent, scenes, interval in zip(table.names, percents, table.scenes_of, intervals, strict=True)
@@ -151,20 +145,18 @@ def differences(
     count = tables[0].scenes
     if not both.names:
         return []
-    rng = np.random.default_rng(SEED)
 
-    def gain(of_first: np.ndarray, of_second: np.ndarray) -> np.ndarray:
-        """The score of the answers of one choice of runs minus that of another, by the weights of the scenes."""
-        none = np.zeros_like(of_first)
-        minuend = both.percents(np.concatenate([none, of_second], -1))
-        return minuend - both.percents(np.concatenate([of_first, none], -1))
+    def gain(weights: np.ndarray) -> np.ndarray:
+        none = np.zeros_like(weights)
+        minuend = both.percents(np.concatenate([none, weights], -1))
+        return minuend - both.percents(np.concatenate([weights, none], -1))
 
-    intervals = _bootstrapped(tables[0], lambda weights: gain(weights, weights), count, resamples)
-    flips = rng.integers(2, size=(resamples or _resamples(benchmark), count)).astype(float)
+    intervals = _bootstrapped(tables[0], gain, count, resamples)
+    flips = np.random.default_rng(SEED).integers(2, size=(resamples or _resamples(benchmark), count)).astype(float)
     mixed = both.percents(np.concatenate([flips, 1 - flips], -1))
     exchanged = mixed - both.percents(np.concatenate([1 - flips, flips], -1))
-    of_first = tables[0].percents(tables[0].ones)
-    of_second = tables[1].percents(tables[1].ones)
+    of_first = tables[0].percents(np.ones(count))
+    of_second = tables[1].percents(np.ones(count))
     change = of_second - of_first
     more_extreme = (np.abs(exchanged) >= np.abs(change)[:, None] - 1e-9).sum(-1)
     p_values = (1 + more_extreme) / (1 + len(flips))
@@ -207,8 +199,7 @@ def uneven_scenes(rows: Iterable[ResultRow], benchmark: Benchmark) -> str:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values adjusted for their number: reject those below 5 %, and any false rejection has at most that chance.
-    S. Holm, Scandinavian Journal of Statistics 6 (1979)."""
+    """The p-values adjusted for their number (S. Holm, Scandinavian Journal of Statistics 6, 1979)."""
     adjusted = [0.0] * len(p_values)
     least = 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -238,7 +229,6 @@ def _bootstrapped(
 def _resampled(
     statistic: Statistic, kept: Sequence[int], table: SceneScores, count: int, resamples: int
 ) -> dict[int, tuple[Interval, float]]:
-    """The interval and the standard error of the `kept` rows of the statistic."""
     if not kept:
         return {}
     from scipy.stats import bootstrap
@@ -278,9 +268,8 @@ def _resampled(
 
 
 def _freedom(table: SceneScores, place: int) -> float:
-    """The degrees of freedom of a score: scenes - 1 for one type. For a mean over types: Welch-Satterthwaite degrees of
-    freedom, assuming independent types of equal variance, at most scenes - 1 (F. Satterthwaite, Biometrics Bulletin 2,
-    1946)."""
+    """The degrees of freedom of a score: scenes - 1 for one type. For a mean over types: Welch-Satterthwaite degrees,
+    assuming independent types of equal variance, at most scenes - 1 (F. Satterthwaite, Biometrics Bulletin 2, 1946)."""
     names = table.types_of[place]
     most = table.scenes_of[place] - 1.0
     if table.pools_questions:

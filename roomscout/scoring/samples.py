@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import comb
 
+from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import Benchmark, mean
@@ -18,13 +19,8 @@ def summarize_samples(
 ) -> SampleScores:
     """The scores of the questions with a ground truth and all of their `samples` answers: the "mean", "pass@k" for k =
     2, 4, 8, ... and `samples`, see `pass_at`, and "majority" by the kind's `vote`. `kinds` are by question id."""
-    by_question: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        if row.score is not None:
-            by_question.setdefault(row.id, []).append(row)
-    complete = [
-        sorted(answers, key=lambda row: row.sample) for answers in by_question.values() if len(answers) == samples
-    ]
+    by_question = grouped((row.id, row) for row in rows if row.score is not None).values()
+    complete = [sorted(answers, key=lambda row: row.sample) for answers in by_question if len(answers) == samples]
     scored: dict[str, list[ResultRow]] = {"mean": []}
     scored |= {f"pass@{k}": [] for k in _ks(samples)} | {"majority": []}
     for answers in complete:
@@ -55,9 +51,8 @@ def _ks(samples: int) -> list[int]:
 
 
 def pass_at(k: int, scores: Sequence[float]) -> float:
-    """The expected best score of k answers drawn from all answers to a question without replacement. For scores of 0
-    and 1 this is the unbiased estimator of pass@k, 1 - C(n - c, k) / C(n, k) with c of n answers right
-    (arXiv:2107.03374, section 2.1). Raises ValueError unless 1 <= k <= n."""
+    """The expected best score of k answers: for scores of 0 and 1, unbiased pass@k (arXiv:2107.03374, section 2.1).
+    Raises ValueError unless 1 <= k <= the number of scores."""
     if not 1 <= k <= len(scores):
         raise ValueError(f"pass@{k} needs at least {k} answers and k of at least 1, got {len(scores)}")
     # The i-th smallest score is the best of comb(i, k - 1) draws: itself and k - 1 of the i smaller ones.
@@ -66,8 +61,7 @@ def pass_at(k: int, scores: Sequence[float]) -> float:
 
 
 def majority_score(rows: Sequence[ResultRow], kind: AnswerKind) -> float:
-    """The score of the answer that a question's rows vote for, without missing ones; 0 on a tie. Raises
-    AnswerKindError."""
+    """The score of the answer that the rows of a question vote for; 0 on a tie or for none. Raises AnswerKindError."""
     answers = [row.answer for row in rows if row.answer is not None]
     if not answers:
         return 0.0

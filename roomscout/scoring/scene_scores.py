@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark, mean_over_questions, mean_over_tasks
 from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.summary import combined
@@ -33,12 +34,9 @@ class SceneScores:
             if row.score is not None
         ]
         rooms = tuple(sorted({room for _, room, _ in scored}))
-        present = dict.fromkeys(name for name, _, _ in scored)
-        types = tuple(name for name in dict.fromkeys([*benchmark.by_name, *present]) if name in present)
         place_of = {room: place for place, room in enumerate(rooms)}
-        of_type: dict[str, list[tuple[int, float]]] = {name: [] for name in types}
-        for name, room, score in scored:
-            of_type[name].append((place_of[room], score))
+        of_type = grouped((name, (place_of[room], score)) for name, room, score in scored)
+        types = tuple(name for name in dict.fromkeys([*benchmark.by_name, *of_type]) if name in of_type)
         places = tuple(np.array([place for place, _ in of_type[name]], int) for name in types)
         scores = tuple(np.array([score for _, score in of_type[name]], float) for name in types)
         shape = len(rooms), len(types)
@@ -71,11 +69,6 @@ class SceneScores:
         return len(self.rooms)
 
     @property
-    def ones(self) -> np.ndarray:
-        """The weights of the sample itself."""
-        return np.ones(self.scenes)
-
-    @property
     def of_own(self) -> bool:
         """Whether no type is the benchmark's, so that the overall is the mean over questions."""
         return not any(name in self.benchmark.by_name for name in self.types)
@@ -88,12 +81,10 @@ class SceneScores:
     @cached_property
     def tasks(self) -> dict[str, list[str]]:
         """The types that count in the overall, by task, as `aggregate` names the tasks."""
-        by_task: dict[str, list[str]] = {}
-        for name in self.in_overall:
-            by_task.setdefault(self.benchmark.task_of(name), []).append(name)
+        by_task = grouped((self.benchmark.task_of(name), name) for name in self.in_overall)
         if self.of_own or self.benchmark.aggregate in (mean_over_tasks, mean_over_questions):
             return by_task
-        names = [name for name in self._own_percents(self.ones) if name != "overall"]
+        names = [name for name in self._own_percents(np.ones(self.scenes)) if name != "overall"]
         return {name: by_task.get(name, self.in_overall) for name in names}
 
     @cached_property
@@ -153,7 +144,6 @@ class SceneScores:
         return np.array(rows).T.reshape(len(self.names), *weights.shape[:-1])
 
     def _own_percents(self, weights: np.ndarray) -> Mapping[str, float]:
-        """What the benchmark's own aggregate makes of the scores; raises BenchmarkError."""
         times = weights.astype(int)
         drawn = {
             name: np.repeat(scores, times[places]).tolist()

@@ -9,8 +9,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.data.benchmark import Benchmark
 
-Edges = tuple[float, float]
-"""An interval in percent, low and high."""
+Edges = tuple[float, float]  # an interval in percent, low and high
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +44,7 @@ class Label(Record):
         """The key of the overall in summary.json. For VSI-Bench, "overall_7_task" covers the nine types that a scan can
         answer: all but the order in the video. "overall_8_task" covers all ten types and is the benchmark's published
         overall. Any other overall is not a benchmark number: "partial_rooms_overall_7_task_of_1800_questions_in_bare".
-        Questions that are not the benchmark's own have the name of their file: "few_overall_7_task",
-        "few_overall_over_questions"."""
+        Questions that are not the benchmark's own have the name of their file: "few_overall_over_questions"."""
         words = self._prefixes
         if self.partial:
             words.append("partial")
@@ -198,13 +196,12 @@ class PersonScores(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(Record):
-    """The scores of a baseline in percent, and its `source` in words. A task is left out if any of its questions has no
-    guess, and then the overall is None."""
+    """The scores of a baseline in percent."""
 
-    source: str
-    questions: int
-    tasks: dict[str, float]
-    overall: OmittedIfNone[float | None] = None
+    source: str  # in words
+    questions: int  # with an answer
+    tasks: dict[str, float]  # without those that have a question without an answer
+    overall: OmittedIfNone[float | None] = None  # None if a task is left out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.grouping import grouped
 from roomscout.base.loading import code_of_others
 from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean
@@ -42,10 +43,9 @@ class ScoresByType:
 
 
 def aggregate(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, float]:
-    """Percent per task and "overall". The benchmark's `aggregate` combines the scores; for VSI-Bench, with all three
-    direction types, the result equals the official one (vision-x-nyu/thinking-in-space,
-    lmms_eval/tasks/vsibench/utils.py) in percent. Ignores rows without a score, and rows of other types, unless all
-    are: then the overall is the mean over questions. Returns {} if no rows remain."""
+    """Percent per task and "overall", as the benchmark's `aggregate` combines scores; with all VSI-Bench types, that
+    equals the official result (thinking-in-space, vsibench/utils.py). Ignores rows without a score, and rows of other
+    types, unless all are: then the overall is the mean over questions. Returns {} if no rows remain."""
     scores = ScoresByType(benchmark)
     for row in rows:
         scores.add(row)
@@ -68,8 +68,7 @@ def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dic
 
 
 def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0, part: str = "") -> Scores:
-    """The scores of the finished questions, each answer like a question, while `pending` others are not; `aggregate`
-    defines which count, and `part` is that of the label."""
+    """The scores of finished answers, while `pending` others are not; see `aggregate`. `part` is that of the label."""
     rows = list(rows)
     with_scan = [row for row in rows if row.failed_part != "scan"]
     present = dict.fromkeys(row.question_type for row in rows)
@@ -79,10 +78,7 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
         if not of_type:
             continue
         scores = scores_of(of_type)
-        more: dict[str, list[float]] = {}
-        for row in of_type:
-            for further, value in row.scores.items():
-                more.setdefault(further, []).append(value)
+        more = grouped(score for row in of_type for score in row.scores.items())
         types[name] = replace(
             _outcomes(of_type),
             percent=rounded(100 * mean(scores)) if scores else None,
@@ -100,17 +96,13 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
 
 
 def label_of(
-    question_types: Iterable[str],
-    benchmark: Benchmark,
-    of_datasets: Mapping[str, int] | None = None,
-    unfinished: bool = False,
+    types: Iterable[str], benchmark: Benchmark, of_datasets: Mapping[str, int] | None = None, unfinished: bool = False
 ) -> Label:
-    """The label of an overall over these types, and questions `of_datasets`, by default all of the benchmark's; that of
-    an `unfinished` run does not say how many they are."""
-    question_types = set(question_types)
-    present = question_types & benchmark.by_name.keys()
+    """The label of an overall over these types and `of_datasets`, by default all; `unfinished` ones have no number."""
+    types = set(types)
+    present = types & benchmark.by_name.keys()
     if not present:
-        apart = [label for label, kind in benchmark.apart.items() if kind.name in question_types]
+        apart = [label for label, kind in benchmark.apart.items() if kind.name in types]
         number = sum((of_datasets or {}).values())
         whole = not apart or unfinished or number == benchmark.sizes.get(apart[0])
         return Label(benchmark="+".join(apart) or benchmark.label, tasks=None, questions=None if whole else number)
@@ -120,7 +112,7 @@ def label_of(
     # A benchmark that excludes types by default has two overalls: with all of these, and without.
     complete = present.issuperset(benchmark.scan_types) and len(excluded) in (0, len(benchmark.excluded))
     if of_datasets is not None:
-        label = _with_some(label, complete, benchmark, of_datasets, unfinished)
+        label = _limited(label, complete, benchmark, of_datasets, unfinished)
     if complete and not label.some:
         return label
     missing = [benchmark.by_name[name] for name in benchmark.scan_types if name not in present]
@@ -132,17 +124,15 @@ def label_of(
     )
 
 
-def _with_some(
-    label: Label, complete: bool, benchmark: Benchmark, of_datasets: Mapping[str, int], unfinished: bool
-) -> Label:
+def _limited(label: Label, complete: bool, benchmark: Benchmark, counts: Mapping[str, int], unfinished: bool) -> Label:
     """The label with the datasets that it covers, unless all, and the number of questions, unless all."""
     size = benchmark.sizes.get(str(label))
     if not benchmark.datasets and (size is None or not complete):
         return label
-    others = sorted(of_datasets.keys() - set(benchmark.datasets))
-    covered = [name for name in benchmark.datasets if name in of_datasets] + others
+    others = sorted(counts.keys() - set(benchmark.datasets))
+    covered = [name for name in benchmark.datasets if name in counts] + others
     datasets = covered if benchmark.datasets and covered != list(benchmark.datasets) else []
-    number = sum(of_datasets.values())
+    number = sum(counts.values())
     whole = not datasets and (not complete or size is None or number == size)
     return replace(label, datasets=tuple(datasets), questions=None if unfinished or whole else number)
 
@@ -250,8 +240,7 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     return [*lines, *no_interval_lines(scores), *_baseline_lines(scores)]
 
 
-BASELINES = {"blind": "blind", "most_frequent": "frequent"}
-"""The baselines of a summary, and their columns."""
+BASELINES = {"blind": "blind", "most_frequent": "frequent"}  # the baselines of a summary, and their columns
 
 
 def no_interval_lines(scores: Scores) -> list[str]:
@@ -262,14 +251,11 @@ def no_interval_lines(scores: Scores) -> list[str]:
     if not intervals.percent:
         most = max(intervals.missing, key=intervals.scenes.__getitem__)
         return [f"no {intervals.level} % intervals: {intervals.missing[most]}"]
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in intervals.missing.items():
-        by_reason.setdefault(reason, []).append(name)
+    by_reason = grouped((reason, name) for name, reason in intervals.missing.items())
     return [f"no {intervals.level} % interval of {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
 
 
 def _baseline_lines(scores: Scores) -> list[str]:
-    """A line for each known baseline, or what it lacks."""
     lines = []
     for name, column in BASELINES.items():
         if (baseline := scores.baselines.get(name)) is None:
@@ -309,9 +295,8 @@ def failed_in_words(scores: Scores) -> str:
 
 
 def reference_lines(scores: Scores, benchmark: Benchmark, frames: int | None = None) -> list[str]:
-    """Published scores under the label of an overall; none unless it covers as many questions as they do. `frames` is
-    how many video frames a run showed, None for one that explored scans. A further line then says with which of them it
-    may be compared."""
+    """Published scores under the label of an overall; none unless it covers as many questions as they do. For a run on
+    so many `frames` of videos, None in scans, a further line says with which of them it may be compared."""
     label = str(scores.asked.label)
     whole = scores.asked.label is not None and scores.asked.questions == benchmark.sizes.get(label)
     lines = []
@@ -328,8 +313,7 @@ def reference_lines(scores: Scores, benchmark: Benchmark, frames: int | None = N
 
 
 def _comparable(label: str, benchmark: Benchmark, frames: int) -> str:
-    """With which published scores under this label a run on video frames may be compared, or why with none; an empty
-    label is that of a run over other questions."""
+    """With which published scores a run on video frames may be compared, or why with none; "" is no label of theirs."""
     if not label:
         return f"comparable published scores: none, since they are over all questions of {benchmark.title}"
     scores = [score for score in benchmark.references if label in {*score.percent, *score.means} and score.protocol]

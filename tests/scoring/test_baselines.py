@@ -24,8 +24,8 @@ from roomscout.edge.settings import TYPES, Settings, names_of
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
 from roomscout.runs.conditions import hash_of, is_blind_run_of
-from roomscout.runs.hashes import hashes_of
 from roomscout.runs.merge import merge
+from roomscout.runs.provenance import hashes_of
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.scoring.baselines import frequency_baseline, frequent_guesses
 from roomscout.scoring.scores import Baseline

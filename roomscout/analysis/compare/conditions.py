@@ -5,7 +5,7 @@ from typing import Any
 
 from roomscout.base.text import did_you_mean
 from roomscout.runs import RunError
-from roomscout.runs.hashes import SHORT
+from roomscout.runs.conditions import SHORT
 from roomscout.runs.reader import RunReader
 
 QUESTIONS, PROTOCOL, SCANS = "questions", "protocol", "scans"

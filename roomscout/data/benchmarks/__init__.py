@@ -1,7 +1,4 @@
-"""The benchmarks: each is a record in a module of this package, of another (ELSEWHERE), or in a file of yours.
-
-path/to/file.py:NAME names the latter. A folder with questions, scans and a benchmark.yaml is a benchmark without code.
-"""
+"""The benchmarks: records in modules here or ELSEWHERE, in a file of yours (path/to/file.py:NAME), and folders."""
 
 import importlib
 from functools import cache
@@ -13,14 +10,7 @@ from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType
 from roomscout.data.benchmark_folders import BENCHMARK_YAML, read_benchmark
 from roomscout.data.benchmark_names import DEFAULT, ELSEWHERE, benchmark_names
 
-__all__ = [
-    "DEFAULT",
-    "Benchmark",
-    "BenchmarkError",
-    "QuestionType",
-    "benchmark_names",
-    "find_benchmark",
-]
+__all__ = ["DEFAULT", "Benchmark", "BenchmarkError", "QuestionType", "benchmark_names", "find_benchmark"]
 
 _loaded_code: dict[str, Benchmark] = {}
 

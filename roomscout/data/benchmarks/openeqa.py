@@ -7,13 +7,13 @@ from roomscout.data.judged import JUDGED_KIND
 from roomscout.data.question_files import QuestionError, QuestionRow
 
 CATEGORIES = (
-    "object recognition",
-    "object localization",
-    "attribute recognition",
-    "spatial understanding",
-    "object state recognition",
-    "functional reasoning",
-    "world knowledge",
+    "object_recognition",
+    "object_localization",
+    "attribute_recognition",
+    "spatial_understanding",
+    "object_state_recognition",
+    "functional_reasoning",
+    "world_knowledge",
 )
 EPISODE = re.compile(r"scannet-v0/\d+-scannet-(scene\d{4}_\d{2})")
 IN_WORDS = "Answer in a few words, not in a sentence."
@@ -47,9 +47,7 @@ BENCHMARK = Benchmark(
     name="openeqa",
     title="OpenEQA",
     types=tuple(
-        QuestionType(
-            name.replace(" ", "_"), JUDGED_KIND, advice=f"{LOOK} {IN_WORDS}", advice_untold={"moves": IN_WORDS}
-        )
+        QuestionType(name, JUDGED_KIND, advice=f"{LOOK} {IN_WORDS}", advice_untold={"moves": IN_WORDS})
         for name in CATEGORIES
     ),
     columns=("question_id", "question", "answer", "category", "episode_history"),
@@ -60,7 +58,5 @@ BENCHMARK = Benchmark(
     label="openeqa_scannet_overall",
     questions_from=Origin("https://github.com/facebookresearch/open-eqa", "MIT", "data/open-eqa-v0.json"),
     scans_from={"scannet": SCANS_FROM["scannet"]},
-    hashes=frozenset(
-        ("5a3274caca04ae1f51b6c837f6eeaa4a4f7ae0b26b0c845ec05803cb83c32503",)
-    ),  # The questions about ScanNet at commit cfa3fce.
+    hashes=frozenset(["5a3274caca04ae1f51b6c837f6eeaa4a4f7ae0b26b0c845ec05803cb83c32503"]),  # at commit cfa3fce
 )

@@ -8,7 +8,7 @@ from roomscout.data.scans import layout_name
 from roomscout.data.vsi_types import VSI_TYPES
 
 SUBSETS = ("16", "32", "64")
-TYPES_OF_TASK = {
+TYPES_OF_TASK = {  # the types of each task, in the order in which lmms-eval averages them
     "object_counting": ("object_counting_single", "object_counting_multiple"),
     "object_abs_distance": ("object_abs_distance",),
     "object_size_estimation": ("object_size_estimation",),
@@ -19,7 +19,6 @@ TYPES_OF_TASK = {
     ),
     "route_planning": ("route_planning",),
 }
-"""The types of each task, in the order in which lmms-eval averages them."""
 
 
 def type_of(name: str, task: str) -> QuestionType:

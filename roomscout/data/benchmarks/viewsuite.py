@@ -1,9 +1,8 @@
 """ViewSuite (arXiv:2605.29563): go to where a picture of a ScanNet room was taken, and follow paths to views and back.
 
-Facts are those of the code at commit 4e35e1c of github.com/JamesKrW/ViewSuite: the fields of rows, 4x4 camera-to-world
-matrices with OpenCV's axes in the coordinates of the scans, the wording, and success within 0.5 m and 30 degrees in the
-published table (proxy_analysis/easy_hard_analysis.py). There, an answer is a pose that the model writes, and its angle
-has the roll; here it is where the camera is.
+Facts are those of commit 4e35e1c of github.com/JamesKrW/ViewSuite: fields, wording, camera-to-world matrices with
+OpenCV's axes in scan coordinates, and success within 0.5 m and 30 degrees (proxy_analysis/easy_hard_analysis.py).
+There, an answer is a pose that the model writes, and its angle has the roll; here it is where the camera is.
 """
 
 import math
@@ -43,16 +42,16 @@ def _in_our_columns(row: QuestionRow) -> QuestionRow:
         V2P: ("top_down_view", "target_view"),
         P2V: ("top_down_view", *(f"view_{number}" for number in range(len(LETTERS)))),
     }[task]
-    question, options = PLANNING, None
-    if task != IVP:
-        before, *choices = re.split(r"\n(?=[A-D]\. )", str(row["prompt"]).strip())
-        images = iter(["the current view", *(f"picture {number}" for number in range(1, len(names) + 1))])
-        question = re.sub("<image>", lambda _: f"({next(images)})", before)
-        options = [re.sub("<image>", lambda _: next(images), choice).split("\n")[0] for choice in choices]
+    question = PLANNING
+    options = None
     if task == IVP:
         truth = ", ".join(f"{number:.4f}" for number in pose_of(details["target_view"]))
     else:
         truth = str(row["gt_answer"]).strip()[:1]
+        before, *choices = re.split(r"\n(?=[A-D]\. )", str(row["prompt"]).strip())
+        images = iter(["the current view", *(f"picture {number}" for number in range(1, len(names) + 1))])
+        question = re.sub("<image>", lambda _: f"({next(images)})", before)
+        options = [re.sub("<image>", lambda _: next(images), choice).split("\n")[0] for choice in choices]
     return {
         "id": f"{task}_{row['sample_id']}",
         "dataset": "scannet",

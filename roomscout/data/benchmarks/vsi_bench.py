@@ -9,12 +9,11 @@ PAPER = "arXiv:2412.14171, table 1"
 QWEN = "Qwen's report, arXiv:2511.21631"
 FRAMES = "on video frames"
 
-COUNTS = {
+COUNTS = {  # how many questions of each type VSI-Bench has (section 4 of the paper, and the dataset's card)
     "object_counting": 565, "object_abs_distance": 834, "object_size_estimation": 953, "room_size_estimation": 288,
     "object_rel_distance": 710, "object_rel_direction_easy": 217, "object_rel_direction_medium": 378,
     "object_rel_direction_hard": 373, "route_planning": 194, "obj_appearance_order": 618,
 }  # fmt: skip
-"""How many questions of each type VSI-Bench has (section 4 of the paper, and the dataset's card)."""
 
 VIDEO = VideoProtocol(
     source="vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench",

@@ -16,12 +16,11 @@ def is_kept(row: QuestionRow) -> bool:
     return not pruned
 
 
-COUNTS = {
+COUNTS = {  # how many questions of each type it has (the page on evaluation in vision-x-nyu/test-set-training)
     "object_counting": 251, "object_abs_distance": 434, "object_size_estimation": 353, "room_size_estimation": 200,
     "object_rel_distance": 310, "object_rel_direction_easy": 212, "object_rel_direction_medium": 54,
     "object_rel_direction_hard": 116, "route_planning": 114, "obj_appearance_order": 318,
 }  # fmt: skip
-"""How many questions of each type it has (the page on evaluation in vision-x-nyu/test-set-training)."""
 
 BENCHMARK = replace(
     vsi_bench.BENCHMARK,
