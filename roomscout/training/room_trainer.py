@@ -11,11 +11,8 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Message
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.training.environment import RoomEnv
-from roomscout.training.spoken import Spoken, encoded_episode, learning_encoder
-
-ACTION = action_format()
+from roomscout.training.spoken import encoded_episode, learning_encoder
 
 
 @dataclass
@@ -40,7 +37,7 @@ def play(episodes: Sequence[Episode], backend: TransformersBackend) -> None:
     """Play begun episodes to their ends, all turns in batches."""
     going = list(episodes)
     while going:
-        replies = backend.generate([episode.env.state.conversation for episode in going], ACTION)
+        replies = backend.generate([episode.env.state.conversation for episode in going], action_format())
         for episode, reply in zip(tuple(going), replies, strict=True):
             conversation = episode.env.state.conversation
             if reply.finish_reason == "length":
@@ -85,7 +82,12 @@ class RoomTrainer(GRPOTrainer):
             max_new_tokens=self._longest_reply, temperature=self.temperature, seed=self.args.seed, logprobs=True
         )
         play(episodes, TransformersBackend(model, self.processing_class, options))
-        rows = [_spoken(encoder, episode, self._tokenizer.eos_token_id) for episode in episodes]
+        rows = []
+        for episode in episodes:
+            conversation = episode.env.state.conversation
+            if conversation.messages[-1].role == "user":  # a view could not be drawn: the reply has no turn
+                conversation.append(Message("assistant", ""))
+            rows.append(encoded_episode(encoder, conversation, self._tokenizer.eos_token_id, episode.truncated))
         views = [[Image.fromarray(turn.view) for turn in row.turns] for row in rows]
         replies = ["\n".join(turn.reply.text for turn in episode.env.state.turns) for episode in episodes]
         texts = [[{"role": "assistant", "content": reply}] for reply in replies]
@@ -105,10 +107,3 @@ def episode_reward(
     """The reward of each episode, None for one that failed; TRL logs it by the name of this function."""
     log_metric("score", sum(room_score) / len(room_score))
     return room_reward
-
-
-def _spoken(encoder: ConversationEncoder, episode: Episode, end_token: int) -> Spoken:
-    conversation = episode.env.state.conversation
-    if conversation.messages[-1].role == "user":  # a view could not be drawn: the reply has no turn
-        conversation.append(Message("assistant", ""))
-    return encoded_episode(encoder, conversation, end_token, episode.truncated)

@@ -24,8 +24,7 @@ from roomscout.training.tuning import TuningError, add_tuning, load_parts, requi
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
-IGNORED = -100
-"""Label of tokens without loss."""
+IGNORED = -100  # label of tokens without loss
 
 
 def chosen(trajectories: Sequence[Trajectory], min_score: float, best_of: int) -> list[Trajectory]:
