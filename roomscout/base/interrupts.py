@@ -9,8 +9,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-REPEATED_S = 3.0
-"""Interrupts within this time after one belong to it: people and job schedulers often send two."""
+REPEATED_S = 3.0  # interrupts within this time after one belong to it: people and job schedulers often send two
 
 
 def raise_at_interrupts() -> Callable[[], bool]:

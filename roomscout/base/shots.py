@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-VIEW = "rgb"
-"""The name of the view, which is the first image of each observation."""
-PICTURE = "picture"
-"""How the name of an image that is a picture of the question begins; its number follows, from 1."""
-FRAME = "frame"
-"""The name of an image that is a frame of a video."""
+VIEW = "rgb"  # the name of the view, which is the first image of each observation
+PICTURE = "picture"  # how the name of an image that is a picture of the question begins; its number follows, from 1
+FRAME = "frame"  # the name of an image that is a frame of a video
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_UP = 2
-"""PNG's filter type Up: each byte is stored as its difference to the byte above."""
+_UP = 2  # PNG's filter type Up: each byte is stored as its difference to the byte above
 
 
 @dataclass(frozen=True, eq=False)

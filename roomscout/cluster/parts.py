@@ -21,8 +21,7 @@ from roomscout.runs import RunError, RunInUse
 from roomscout.runs.reader import RunReader, find_part
 
 POLL_S = 1.0
-VISIBLE_WITHIN_S = 10.0
-"""How long a network file system may take to show a new file on another machine."""
+VISIBLE_WITHIN_S = 10.0  # how long a network file system may take to show a new file on another machine
 UNLOCKED_WITHIN_S = 180.0
 """How long a part may stay locked by a lost worker. NFS releases the locks of a dead machine after some 90 seconds."""
 
@@ -100,5 +99,4 @@ def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
         time.sleep(POLL_S)
 
 
-CALLS: dict[str, Callable[..., Any]] = {"resolve": resolve, "answer": answer}
-"""What a worker can be asked to do."""
+CALLS: dict[str, Callable[..., Any]] = {"resolve": resolve, "answer": answer}  # what a worker can be asked to do

@@ -25,8 +25,7 @@ from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
 
-DIED = 3
-"""The status of a call whose worker died: that of a run that an unexpected error stopped."""
+DIED = 3  # the status of a call whose worker died: that of a run that an unexpected error stopped
 
 
 class Worker(WatchedProcess):

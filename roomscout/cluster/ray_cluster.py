@@ -15,13 +15,11 @@ from roomscout.runs import RunError
 log = logging.getLogger(__name__)
 
 CONNECT_WITHIN_S = 10.0
-START_WITHIN_S = 100.0
-"""How long Ray may take to start or join a cluster. Some 5 seconds are usual."""
+START_WITHIN_S = 100.0  # how long Ray may take to start or join a cluster: usually some 5 seconds
 NO_NODE_FOR_S = 45.0
 """How long a cluster may be without a live node for a worker. Ray takes up to 65 seconds to declare a node dead:
 together this stays below two minutes."""
-DISCONNECT_WITHIN_S = 5.0
-"""How long Ray may take to disconnect before its processes are ended."""
+DISCONNECT_WITHIN_S = 5.0  # how long Ray may take to disconnect before its processes are ended
 
 
 class ClusterError(RunError):

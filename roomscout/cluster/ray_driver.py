@@ -22,10 +22,8 @@ from roomscout import IMPORTED_FROM
 from roomscout.cluster.parts import CALLS, POLL_S
 from roomscout.cluster.ray_cluster import ClusterError
 
-OBJECT_STORE_BYTES = 100_000_000
-"""Ray's shared memory on this machine. It carries only settings and exit statuses."""
-MOST_LOSSES = 3
-"""How often a call may lose its worker before it fails; a part that kills its workers would never end."""
+OBJECT_STORE_BYTES = 100_000_000  # Ray's shared memory here, which carries only settings and statuses
+MOST_LOSSES = 3  # how often a call may lose its worker before it fails; a part that kills its workers would never end
 
 
 def main(connection: Connection, address: str, cpus: int) -> None:

@@ -27,10 +27,8 @@ from roomscout.runs import RunError
 if TYPE_CHECKING:
     from roomscout.models.transformers.encoding import ConversationEncoder
 
-ASKED = {"object_counting": 1, "object_rel_direction_easy": 1}
-"""The questions about the made room, by type."""
-MODEL = ("model", "device", "dtype", "revision")
-"""The flags that say which model to load, and how."""
+ASKED = {"object_counting": 1, "object_rel_direction_easy": 1}  # the questions about the made room, by type
+MODEL = ("model", "device", "dtype", "revision")  # the flags that say which model to load, and how
 BATCHES = (1, 8, 32, 64)
 FIRST_MOVE = 'I look further. {"rotation_angle_degrees": 90, "answer": null, "done": false}'
 EXTRAS = {"xgrammar": "--constrained", "bitsandbytes": "--quantize", "peft": "--adapter"}
