@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from roomscout.base.files import new_file
+from benchmarks import new_file
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import RENDERER_NAMES, RenderError, make_renderer

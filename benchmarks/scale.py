@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import new_file
 from benchmarks.roofline import Rates, Work
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
-from roomscout.base.files import new_file
 from roomscout.cluster.chunks import ChunkQueue
 from roomscout.cluster.in_parts import answer_in_parts
 from roomscout.data.benchmarks import DEFAULT, find_benchmark

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
+from benchmarks import new_file
 from roomscout.base.extras import importing
-from roomscout.base.files import new_file
 
 with importing("torch", "this measurement", SystemExit):
     import torch
