@@ -26,8 +26,7 @@ class PictureError(ValueError):
 
 
 def opened(data: bytes, upright: bool = True) -> Image.Image:
-    """The image in the bytes of a file, RGB or RGBA; `upright` as its EXIF orientation says. Ignores colour profiles.
-    Raises PictureError."""
+    """The image in a file's bytes, RGB or RGBA; `upright` as EXIF says, without colour profile. Raises PictureError."""
     try:
         for start, why in _NOT_READ.items():
             if data.startswith(start):

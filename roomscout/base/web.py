@@ -138,9 +138,8 @@ class _Requests(BaseHTTPRequestHandler):
             self.close_connection = True  # its body is not read
             self._send(Page(b"Post JSON of at most 64 kB.", TEXT, status=400))
         else:
-            content = self.rfile.read(int(length))
             try:
-                body = json_in(content)
+                body = json_in(self.rfile.read(int(length)))
             except ValueError:
                 self._send(Page(b"This is not JSON.", TEXT, status=400))
                 return

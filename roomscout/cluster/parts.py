@@ -27,15 +27,13 @@ UNLOCKED_WITHIN_S = 180.0
 
 
 def resolve(values: Mapping[str, Any], probe: Path) -> RecordSpec:
-    """What run.json says of a run with these settings, with each "auto" resolved on this machine; raises the errors of
-    `plan`."""
+    """What run.json says of a run with these settings, "auto" as resolved on this machine; raises `plan`'s errors."""
     require_visible(probe)
     return plan_part(values, None).record
 
 
 class _Kept:
-    """What the last run of this process has opened: the next one takes over its model and its scans if they are the
-    same, as in the cells of a study."""
+    """What the last run has opened: the next one uses the same model and scans again, as in the cells of a study."""
 
     spec: RunSpec | None = None
     opened: Opened | None = None

@@ -63,8 +63,7 @@ class Cluster:
 
 
 def message(process: WatchedProcess, within_s: float) -> Any:
-    """The next message of Ray's process; None if there is none within so many seconds. Raises ClusterLost, which quotes
-    the last line that it printed, if it has ended."""
+    """The next message of Ray's process, None after so many seconds; raises ClusterLost, with its last line."""
     try:
         return process.connection.recv() if process.connection.poll(within_s) else None
     except (EOFError, OSError):

@@ -61,7 +61,7 @@ class Worker:
 
 
 def serve(ray: Any, connection: Connection, pool: dict[Any, Any]) -> None:
-    """Carry out one request, on the actors of `pool`, by which it has references to their begin, or those that it adds;
+    """Carry out one request on the actors of `pool`, which has references to their begin, and adds what it lacks;
     raises EOFError when the other end is closed."""
     call, arguments, replicas = connection.recv()
     limits = {"max_restarts": -1, "max_task_retries": MOST_LOSSES}

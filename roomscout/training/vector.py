@@ -50,7 +50,8 @@ class VectorEnv:
             self._places(replies, "replies")
             by_place: Sequence[str | Reply | None] = [replies.get(place) for place in where]
         else:
-            by_place = self._each(() if replies is None else replies, where, "replies")
+            replies = () if replies is None else replies  # as many as environments, not none at all
+            by_place = self._each(replies, where, "replies")
         for place, reply in enumerate(by_place):
             if reply is not None and self.failures[place] is None:
                 self.envs[place].require_can_take(reply)
