@@ -32,8 +32,7 @@ def raise_at_interrupts() -> Callable[[], bool]:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt only at the end of the block, which an interrupt would break. For imports and starts of
-    native libraries. If the block raises an error, the interrupt is dropped."""
+    """Raise KeyboardInterrupt only at the end of the block, which it would break; dropped if that raises an error."""
     caught: list[int] = []
     with _handled_by(lambda number, _: caught.append(number)):
         yield

@@ -9,8 +9,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _TextLoader(yaml.SafeLoader):
-    """Reads all values except null as text; refuses tags, keys that are there twice, and aliases of lists and mappings,
-    of which a few lines can take gigabytes."""
+    """Reads all but null as text; refuses tags, repeated keys, and aliases of collections, which can take gigabytes."""
 
     yaml_implicit_resolvers: ClassVar = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag in (f"{_TAG}null", f"{_TAG}merge")]

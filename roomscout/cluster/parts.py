@@ -89,11 +89,9 @@ def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
     deadline = time.monotonic() + within_s
     while not probe.exists():
         if time.monotonic() > deadline:
-            raise RunError(
-                f"{probe.parent} is not the same folder on {socket.gethostname()}, where a worker runs: use a file "
-                "system that all machines of the cluster share",
-                setting="log_root",
-            )
+            where = f"{socket.gethostname()}, where a worker runs"
+            why = f"{probe.parent} is not the same folder on {where}: use a file system that all machines share"
+            raise RunError(why, setting="log_root")
         time.sleep(POLL_S)
 
 

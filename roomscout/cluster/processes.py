@@ -88,8 +88,7 @@ class Processes:
 
 
 def devices_of(gpus: Sequence[str], device: str, gpus_each: int) -> list[str | None]:
-    """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU. Numbers count the GPUs that this process sees, as
-    PyTorch does. Raises RunError for too few, and for one twice."""
+    """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU; numbers are PyTorch's. Raises RunError."""
     if device == "cpu":
         if ALL_GPUS in gpus:
             raise RunError("on the CPU, say how many processes by as many numbers, such as 0,1", setting="gpus")

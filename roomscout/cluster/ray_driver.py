@@ -61,8 +61,7 @@ class Worker:
 
 
 def serve(ray: Any, connection: Connection, pool: dict[Any, Any]) -> None:
-    """Carry out one request on the actors of `pool`, which has references to their begin, and adds what it lacks;
-    raises EOFError when the other end is closed."""
+    """Carry out a request on the actors of `pool`, with references to their begin; raises EOFError at the end."""
     call, arguments, replicas = connection.recv()
     limits = {"max_restarts": -1, "max_task_retries": MOST_LOSSES}
     worker = ray.remote(num_cpus=replicas.cpus, num_gpus=replicas.gpus, **limits)(Worker)

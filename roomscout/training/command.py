@@ -24,10 +24,10 @@ def main(arguments: Sequence[str]) -> int:
     if name in TRAININGS:
         require(f"roomscout train {name}", *LIBRARIES, error=TuningError)
         return int(import_module(f"roomscout.training.{name}").main(others))
-    parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")
-    parser.usage = "roomscout train WHAT [FLAGS]"
-    parser.epilog = "what: " + "; ".join(f"{what}, {phrase}" for what, phrase in TRAININGS.items())
     if name in ("-h", "--help"):
+        parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")
+        parser.usage = "roomscout train WHAT [FLAGS]"
+        parser.epilog = "what: " + "; ".join(f"{what}, {phrase}" for what, phrase in TRAININGS.items())
         parser.print_help()
         return 0 if arguments else 2
     advice = did_you_mean(name.lower(), TRAININGS, f"use {' or '.join(TRAININGS)}")

@@ -67,24 +67,19 @@ class Message:
 
 
 class Step(NamedTuple):
-    """What a reply led to.
+    """What a reply led to. `info` has the parts of the reward ("rewards"), the turn that was taken ("turn"), "question"
+    (its id), "status", "answer", "score" (official, 0 to 1, None before the end), "error" (why the reply could not be
+    read), and "failed" (why a view could not be drawn, which ends the episode without a score)."""
 
-    `messages` follow it in the conversation: one user message, none once the episode has `ended`. The `reward` is the
-    sum of the named parts in info["rewards"]. `info` also has the turn that was taken ("turn"), "question" (its id),
-    "status", "answer", "score" (official, 0 to 1, None before the end), "error" (why the reply could not be read), and
-    "failed" (why a view could not be drawn, which ends the episode without a score).
-    """
-
-    messages: list[Message]
-    reward: float
+    messages: list[Message]  # what follows in the conversation: one user message, none once the episode has ended
+    reward: float  # the sum of its named parts
     ended: bool
     info: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """What an episode's reward has beside its official score, off at 0. Raises EnvError for a number that is not
-    finite."""
+    """What an episode's reward has beside its official score, off at 0; raises EnvError for what is not finite."""
 
     turn_cost: float = 0.0  # subtracted for each turn
     unreadable_cost: float = 0.0  # subtracted for each reply that cannot be read
@@ -239,11 +234,9 @@ class RoomEnv:
         return self._world.question(self._world.draw(seed))
 
     def reset(self, question: Question | str | int | None = None, seed: int | None = None) -> list[Message]:
-        """Begin an episode, and return its first messages: the system's and the user's.
-
-        `question` is a Question, an id, or a number: a position in `questions`, or the seed of an endless room. Without
-        it, one is drawn with `seed`. Raises EnvError, QuestionError, ScanNotFound, SceneError or RenderError.
-        """
+        """Begin an episode, and return its first messages: the system's and the user's. `question` is a Question, an
+        id, or a number: a position in `questions`, or the seed of an endless room; else, drawn with `seed`. Raises
+        EnvError, QuestionError, ScanNotFound, SceneError or RenderError."""
         if self._closed:
             raise EnvError("the environment is closed: make another")
         world = self._world
@@ -354,8 +347,7 @@ class RoomEnv:
         return scores["distance_m"], scores["angle_deg"]
 
     def _nearer(self) -> float:
-        """How much nearer the camera is than at the last call: 1 at the pose that is the truth and 0 at the start, half
-        of it metres, half degrees."""
+        """How much nearer the camera is than at the last call, from 0 to 1 at the truth: half metres, half degrees."""
         shares = [min(1.0, now / max(start, 1e-6)) for now, start in zip(self._apart(), self._away, strict=True)]
         before = self._nearness
         self._nearness = 1 - sum(shares) / 2 if any(self._away) else 0.0
@@ -373,10 +365,7 @@ class RoomEnv:
 def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[Settings, Selection]:
     """The settings and the questions of an environment, none of endless ones; raises EnvError or ConfigError."""
     if settings.get("keep_views") is not None:
-        raise EnvError(
-            "keep_views changes messages that step has returned before, but trainers append what it returns: leave it "
-            "out"
-        )
+        raise EnvError("keep_views changes messages that step has returned and trainers have appended: leave it out")
     refused = [name for name in settings if name in SETTINGS.keys() - TAKEN]
     if refused:
         raise EnvError(f"{refused[0]} has no effect on an episode, which ends before a run would use it: leave it out")

@@ -42,9 +42,8 @@ class VectorEnv:
         return self._map(self._begin, where, questions_here)
 
     def step(self, replies: Sequence[str | Reply | None] | Mapping[int, str | Reply]) -> list[Step]:
-        """Take a turn in each environment that has a reply: a list, with None for none, or replies by position. The
-        Step of an environment without a reply has no messages and no reward. Raises EnvError as `RoomEnv.step`, before
-        any episode moves."""
+        """Take a turn in each environment that has a reply: a list, with None for none, or replies by position. A Step
+        without a reply has no messages and no reward. Raises EnvError as `RoomEnv.step`, before any episode moves."""
         where = list(range(len(self)))
         if isinstance(replies, Mapping):
             self._places(replies, "replies")

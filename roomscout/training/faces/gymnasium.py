@@ -18,7 +18,6 @@ with importing("gymnasium", "roomscout.training.faces.gymnasium", ImportError):
     from gymnasium.vector.utils import batch_space
 
 LONGEST_TEXT = 1_000_000  # characters: more than any reply or message has
-ENDED = "the episode has ended"
 
 
 class AnyText(gym.spaces.Text):
@@ -46,7 +45,7 @@ def observation_of(messages: Sequence[Message], space: gym.spaces.Dict) -> Named
     """The observation that messages make."""
     views = {name: np.zeros(box.shape, np.uint8) for name, box in space.items() if isinstance(box, gym.spaces.Box)}
     views |= {name: image for name, image in _images_of(messages).items() if name in views}
-    return {**views, "text": "\n\n".join(message.text for message in messages) or ENDED}
+    return {**views, "text": "\n\n".join(message.text for message in messages) or "the episode has ended"}
 
 
 class RoomGym(gym.Env[Named, str]):
