@@ -6,6 +6,6 @@ from roomscout import IMPORTED_FROM
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, with the package on Python's path, without the current folder: it may have a json.py."""
+    """This process's environment, with the package but not the current folder, which may have a json.py, on the path."""
     search_path = os.pathsep.join(filter(None, [str(IMPORTED_FROM), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
