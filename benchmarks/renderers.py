@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from roomscout.base.files import new_file
+from benchmarks import new_file
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import RENDERER_NAMES, RenderError, make_renderer
@@ -127,10 +127,7 @@ def _silence() -> None:
 
 
 def measure_rebuilding(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> Row:
-    """Measure rebuilding in a separate process, because Open3D on a software driver may hang.
-
-    Raises RenderError if it takes longer than REBUILD_LIMIT_S.
-    """
+    """Measure rebuilding in a separate process, because Open3D on a software driver may hang; raises RenderError."""
     with get_context("spawn").Pool(1, initializer=_silence) as pool:
         try:
             times = pool.apply_async(rebuilding_times, (faces, intrinsics, views)).get(REBUILD_LIMIT_S)

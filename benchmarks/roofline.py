@@ -42,8 +42,8 @@ class Work:
     encoder_layers: int  # of the image encoder
 
     def least_prefill_seconds(self, rates: Rates, tokens: float, patches: float) -> float:
-        """Lower bound for prefilling `tokens` (text and image) and `patches`, totals over all rows: 2 operations per
-        parameter each."""
+        """Lower bound for prefilling `tokens` (text and image) and `patches`, over all rows:
+        2 operations per parameter each."""
         return 2 * (self.token_parameters * tokens + self.patch_parameters * patches) / rates.flop_per_s
 
     def least_step_seconds(self, rates: Rates, rows: float, held_tokens: float) -> float:

@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import new_file
 from benchmarks.roofline import Rates, Work
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
-from roomscout.base.files import new_file
 from roomscout.cluster.chunks import ChunkQueue
 from roomscout.cluster.in_parts import answer_in_parts
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
@@ -48,8 +48,7 @@ from roomscout.runs.reader import RunReader, parts_of_run
 
 ASKED = "How many chair(s) are in this room?"
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
-STARTUP_S = (25.0, 35.0)
-"""Seconds for Ray, imports and the plan, before the weights. An assumption."""
+STARTUP_S = (25.0, 35.0)  # seconds for Ray, imports and the plan, before the weights: an assumption
 FILES, WEIGHTS, WORKERS_A_NODE = 2e9, 17.5e9, 8
 """Bytes a second that the file system gives to all nodes together, those of the weights, which each node reads once,
 and the workers of a node. Assumptions."""
@@ -57,18 +56,15 @@ MERGE_S, EXPORT_S = 0.002, 0.0005
 """Seconds per question to take a finished part into the run, and to write the tables of all. Measured on
 two loaded cores."""
 WORK = Work(7_568_405_504, 453_361_456, 2, kv_bytes_per_token=147_456, layers=36, encoder_layers=27)
-RATES = Rates(3.015e12, 791.2e12)
-"""Of Qwen3-VL-8B in bfloat16, and of an H100 SXM: copies and matrix products."""
+RATES = Rates(3.015e12, 791.2e12)  # of Qwen3-VL-8B in bfloat16, and of an H100 SXM: copies and matrix products
 REPLY, REPLY_SIGMA, MOST_TOKENS = 200, 0.5, 512
 """Tokens of a reply: the mean, the standard deviation of its logarithm, and the limit."""
 FIRST_TEXT, TURN_TEXT, IMAGE, PATCHES = 518, 160, 300, 4
 """Tokens of the first text, of each later one and of a view of 640x480, and the patches of a token."""
 LAYER_S, VIEW_S = 0.4e-3, 6e-3
 """Seconds that each layer of a step takes at least as a graph (speed.md), and those of drawing the last view."""
-BATCHES = (8, 16, 22, 32, 43)
-"""The batch sizes of which a single worker takes the best; 43 fit an H100."""
-SLOWER = 8
-"""How many times as long a call takes as the policy of --real sleeps."""
+BATCHES = (8, 16, 22, 32, 43)  # the batch sizes of which a single worker takes the best; 43 fit an H100
+SLOWER = 8  # how many times as long a call takes as the policy of --real sleeps
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
+from benchmarks import new_file
 from roomscout.base.extras import importing
-from roomscout.base.files import new_file
 
 with importing("torch", "this measurement", SystemExit):
     import torch
@@ -269,9 +269,7 @@ def arguments() -> argparse.Namespace:
         help="; ".join(f"{name}: {schedule.name}" for name, schedule in SCHEDULES.items())
         + " (default: all but lockstep-plain)",
     )
-    parser.add_argument(
-        "--compile", action="store_true", help="also measure alone and lockstep with compiled decoding steps"
-    )
+    parser.add_argument("--compile", action="store_true", help="also measure alone and lockstep with compiled steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=new_file, help="also write the results here")
     args = parser.parse_args()

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import new_file
 from roomscout.base.extras import importing
-from roomscout.base.files import new_file
 
 with importing("torch", "this measurement", SystemExit):
     import torch

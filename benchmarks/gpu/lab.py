@@ -26,8 +26,7 @@ from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.runner import GeneratedBatch, ModelRunner, Steps
 
-UNLIMITED = 2**60
-"""A KV cache limit that is never reached."""
+UNLIMITED = 2**60  # a KV cache limit that is never reached
 _SMALL = ("tiny", "45m")
 _END_EVERY = range(0, 860, 8)
 
@@ -199,8 +198,7 @@ def open_lab(name: str) -> Iterator[Lab]:
 class Counted:
     """What happened inside `counting`."""
 
-    graphs_captured: int = 0
-    """CUDA graphs."""
+    graphs_captured: int = 0  # CUDA graphs
     graphs_replayed: int = 0  # how often one was
     programs: int = 0  # compiled
     allocated: int = 0  # bytes at the peak, 0 on a CPU

@@ -8,8 +8,7 @@ from typing import Any
 
 MIN_SPEEDUP = {"eager": 25, "graphs": 50}
 """Target speed-ups of lockstep with KV reuse over one question at a time, re-encoding, by type of step."""
-MAX_ROOFLINE_MULTIPLE = 2
-"""Target: the fastest schedule takes at most this multiple of its roofline."""
+MAX_ROOFLINE_MULTIPLE = 2  # target: the fastest schedule takes at most this multiple of its roofline
 
 
 @dataclass

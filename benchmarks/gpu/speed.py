@@ -268,8 +268,7 @@ class ScheduleFigures:
     steps: Steps  # how decoding steps are run
     work: str  # questions x turns x tokens
     seconds: float  # of all
-    prefill_s: float
-    """Seconds in the model, of prompts and views."""
+    prefill_s: float  # seconds in the model, of prompts and views
     decode_s: float  # seconds in the model, of replies
     host_s: float  # seconds outside the model: processing images and texts
     scaled: str  # the sample from which all times are extrapolated, empty for none

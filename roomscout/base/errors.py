@@ -20,8 +20,7 @@ class SettingError(Refusal, ValueError):
 
 
 class ConfigError(ValueError):
-    """A setting, or several together, with which no run can begin. The message names its flag and says what is valid.
-    Raised by `roomscout.edge` alone."""
+    """Settings with which no run can begin: names the flag and what is valid. Raised by `roomscout.edge` alone."""
 
 
 class UsageError(Exception):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-EXTRA_OF = {
+EXTRA_OF = {  # the extra of pyproject.toml that installs a module
     **dict.fromkeys(("torch", "torchvision", "transformers", "accelerate", "qwen_vl_utils"), "models"),
     **dict.fromkeys(("psutil", "pynvml"), "models"),
     **dict.fromkeys(("datasets", "pyarrow"), "hub"),
@@ -15,13 +15,10 @@ EXTRA_OF = {
     "rerun": "report",
     "inspect_ai": "inspect",
 }
-"""The extra of pyproject.toml that installs a module."""
-PACKAGE_OF = {
+PACKAGE_OF = {  # what pip calls modules of another name
     "qwen_vl_utils": "qwen-vl-utils", "pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai",
 }  # fmt: skip
-"""What pip calls modules of another name."""
-FROM = {"gsplat": "gsplat on a machine with CUDA"}
-"""What pip takes for modules that no extra installs, if it is not their name."""
+FROM = {"gsplat": "gsplat on a machine with CUDA"}  # what pip takes for modules of no extra, if not their name
 
 
 def how_to_install(*modules: str) -> str:

@@ -1,6 +1,5 @@
 """Replaces files whole, once the new one is complete, and tells what a download left in place of a file."""
 
-import argparse
 import os
 import re
 import secrets
@@ -47,14 +46,6 @@ def sweep_drafts(folder: Path) -> None:
         if re.fullmatch(r"\.[0-9a-f]{16}\.tmp", path.name):
             with suppress(OSError):
                 path.unlink()
-
-
-def new_file(text: str) -> Path:
-    """The argument of a flag for a file to write at the end; raises argparse.ArgumentTypeError if it cannot be."""
-    path = Path(text)
-    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(f"{text} cannot be written: name a file in a folder that exists")
-    return path
 
 
 def replace_bytes(path: Path, content: bytes) -> None:

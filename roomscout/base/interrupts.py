@@ -9,8 +9,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-REPEATED_S = 3.0
-"""Interrupts within this time after one belong to it: people and job schedulers often send two."""
+REPEATED_S = 3.0  # interrupts within this time after one belong to it: people and job schedulers often send two
 
 
 def raise_at_interrupts() -> Callable[[], bool]:
@@ -33,8 +32,7 @@ def raise_at_interrupts() -> Callable[[], bool]:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt only at the end of the block, which an interrupt would break. For imports and starts of
-    native libraries. If the block raises an error, the interrupt is dropped."""
+    """Raise KeyboardInterrupt only at the end of the block, which it would break; dropped if that raises an error."""
     caught: list[int] = []
     with _handled_by(lambda number, _: caught.append(number)):
         yield

@@ -10,8 +10,7 @@ from roomscout.base.files import LFS_POINTER
 
 FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "TGA", "DDS", "AVIF")
 """The formats that are read, by Pillow's names. To read them starts no other program, as EPS does."""
-MOST_PIXELS = 16384 * 16384
-"""Texture atlases of scans have that many pixels; Pillow's own limit is lower."""
+MOST_PIXELS = 16384 * 16384  # texture atlases of scans have that many pixels; Pillow's own limit is lower
 MOST_PIXELS_PER_BYTE = 64
 """A larger image is nearly all of one colour, and a small file of it would take all memory; 4096 x 4096 always pass."""
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS  # Pillow itself raises at twice as many
@@ -27,8 +26,7 @@ class PictureError(ValueError):
 
 
 def opened(data: bytes, upright: bool = True) -> Image.Image:
-    """The image in the bytes of a file, RGB or RGBA; `upright` as its EXIF orientation says. Ignores colour profiles.
-    Raises PictureError."""
+    """The image in a file's bytes, RGB or RGBA; `upright` as EXIF says, without colour profile. Raises PictureError."""
     try:
         for start, why in _NOT_READ.items():
             if data.startswith(start):

@@ -1,17 +1,25 @@
 """Reads YAML files in which every value is text: a scene called 0042 or an option called yes stays as it is."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
-_KEPT = ("null", "merge", "str", "seq", "map")
 _TAG = "tag:yaml.org,2002:"
 
 
 class _TextLoader(yaml.SafeLoader):
-    """Reads all values except null as text; refuses tags, keys that are there twice, and aliases of lists and mappings,
-    of which a few lines can take gigabytes."""
+    """Reads all but null as text; refuses tags, repeated keys, and aliases of collections, which can take gigabytes."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in (f"{_TAG}null", f"{_TAG}merge")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    yaml_constructors: ClassVar = {
+        tag: construct
+        for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.removeprefix(_TAG) in ("null", "merge", "str", "seq", "map")
+    }
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         alias = self.peek_event() if self.check_event(yaml.AliasEvent) else None
@@ -27,17 +35,6 @@ class _TextLoader(yaml.SafeLoader):
                     raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
                 seen.add(str(key.value))
         return node
-
-
-_TextLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag in (f"{_TAG}null", f"{_TAG}merge")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_TextLoader.yaml_constructors = {
-    tag: construct
-    for tag, construct in yaml.SafeLoader.yaml_constructors.items()
-    if tag is None or tag.removeprefix(_TAG) in _KEPT
-}
 
 
 def read_yaml(path: Path) -> Any:

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 Value = TypeVar("Value")
-NotRecorded = Annotated[Value, Field(exclude=True)]
-"""A field that is left out of the JSON."""
+NotRecorded = Annotated[Value, Field(exclude=True)]  # a field that is left out of the JSON
 OmittedIfEmpty = Annotated[Value, Field(exclude_if=not_)]
 """A field that is left out of the JSON while it is 0, empty or None."""
 OmittedIfNone = Annotated[Value, Field(exclude_if=lambda value: value is None)]

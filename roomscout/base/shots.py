@@ -11,16 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-VIEW = "rgb"
-"""The name of the view, which is the first image of each observation."""
-PICTURE = "picture"
-"""How the name of an image that is a picture of the question begins; its number follows, from 1."""
-FRAME = "frame"
-"""The name of an image that is a frame of a video."""
+VIEW = "rgb"  # the name of the view, which is the first image of each observation
+PICTURE = "picture"  # how the name of an image that is a picture of the question begins; its number follows, from 1
+FRAME = "frame"  # the name of an image that is a frame of a video
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_UP = 2
-"""PNG's filter type Up: each byte is stored as its difference to the byte above."""
+_UP = 2  # PNG's filter type Up: each byte is stored as its difference to the byte above
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +67,7 @@ def encode_png(image: "np.ndarray") -> bytes:
     filtered[0, 1:] = rows[0]
     np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB, not interlaced
-    chunks = ((b"IHDR", header), (b"IDAT", isal_zlib.compress(filtered, 1)), (b"IEND", b""))
-    return _SIGNATURE + b"".join(_chunk(kind, data) for kind, data in chunks)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    png = b"\x89PNG\r\n\x1a\n"
+    for chunk in (b"IHDR" + header, b"IDAT" + isal_zlib.compress(filtered, 1), b"IEND"):
+        png += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return png

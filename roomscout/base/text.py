@@ -40,8 +40,7 @@ def escaped_text(text: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """A message of several lines, which keeps its line breaks and tabs and is otherwise `escaped`. Indents each later
-    line that is not, so that no line can pass for a message."""
+    """A message of several lines as `escaped_text`, with later lines indented, so that none passes for a message."""
     return _NOT_INDENTED.sub("\n  ", escaped_text(text))
 
 

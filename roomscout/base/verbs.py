@@ -11,7 +11,7 @@ from roomscout.base.text import did_you_mean, escaped
 from roomscout.base.wording import in_words
 
 Arguments = ParamSpec("Arguments")
-FIRST_FLAGS = {
+FIRST_FLAGS = {  # of this field's first scripts, written with dashes, and what they are called today
     "--verbose": "--log-level debug",
     "--use-vllm": "--engine vllm",
     "--max-num-seqs": "--concurrency",
@@ -24,7 +24,6 @@ FIRST_FLAGS = {
     "--output-dir": "--log-root",
     "--output": "--log-root",
 }
-"""Flags of this field's first scripts, written with dashes, and what they are called today."""
 
 
 def written_today(typed: str, flags: Set[str]) -> str:

@@ -22,8 +22,7 @@ log = logging.getLogger(__name__)
 ADDRESS = "127.0.0.1"
 HOSTS = (ADDRESS, "localhost")
 """The names of this computer that requests may use. A page elsewhere whose name leads here by DNS uses its own."""
-LARGEST_BODY = 1 << 16
-"""Bytes of what a page may post."""
+LARGEST_BODY = 1 << 16  # bytes of what a page may post
 TEXT, HTML, JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
 JAVASCRIPT, PNG = "text/javascript; charset=utf-8", "image/png"
 HEADERS = {
@@ -139,9 +138,8 @@ class _Requests(BaseHTTPRequestHandler):
             self.close_connection = True  # its body is not read
             self._send(Page(b"Post JSON of at most 64 kB.", TEXT, status=400))
         else:
-            content = self.rfile.read(int(length))
             try:
-                body = json_in(content)
+                body = json_in(self.rfile.read(int(length)))
             except ValueError:
                 self._send(Page(b"This is not JSON.", TEXT, status=400))
                 return

@@ -12,8 +12,7 @@ from roomscout.data.scans import scene_order
 from roomscout.runs import RunError
 
 MOST_QUESTIONS = 8
-QUEUE_FOLDER = "queue"
-"""The folder of the queue, beside the folders of the parts."""
+QUEUE_FOLDER = "queue"  # the folder of the queue, beside the folders of the parts
 
 
 def chunks_of(questions: Sequence[Question]) -> list[list[Question]]:

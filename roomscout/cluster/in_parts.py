@@ -35,8 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Workers:
-    """The workers of a run, --ray's or --gpus', which stay until they are closed: the next run that asks for the same
-    takes them over, with what they have loaded."""
+    """The workers of --ray or --gpus, which stay until they are closed for the next run that asks for the same."""
 
     def __init__(self) -> None:
         self._kind: tuple[Any, ...] = ()
@@ -172,8 +171,7 @@ class Parts:
         return stopped
 
     def _begun(self, workers: Cluster | Processes, probe: Path) -> RunWriter:
-        """The new folder of the run. This machine may have no GPU, and this process must not use one, so a worker
-        resolves each "auto"."""
+        """The new folder of the run. A worker resolves each "auto": this process has no GPU, or must not use it."""
         calls = workers.outcomes("resolve", {None: ({**self.run.settings, **self.run.of_worker}, probe)})
         (resolved,) = (value for ended in calls for value in ended.values())
         if isinstance(resolved, Exception):
@@ -190,8 +188,7 @@ class Parts:
         log.info("Run folder: %s", run_log.folder)
 
     def _divided(self, run_log: RunWriter, workers: int) -> list[Part]:
-        """The parts: as many as the run was begun with, else one for each worker. What this run has answered itself is
-        taken out of their queue."""
+        """As many parts as the run was begun with, else one for each worker; what is answered leaves their queue."""
         folder = run_log.folder / PARTS_FOLDER
         questions = self.run.questions
         folder.mkdir(exist_ok=True)

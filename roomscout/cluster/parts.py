@@ -21,22 +21,19 @@ from roomscout.runs import RunError, RunInUse
 from roomscout.runs.reader import RunReader, find_part
 
 POLL_S = 1.0
-VISIBLE_WITHIN_S = 10.0
-"""How long a network file system may take to show a new file on another machine."""
+VISIBLE_WITHIN_S = 10.0  # how long a network file system may take to show a new file on another machine
 UNLOCKED_WITHIN_S = 180.0
 """How long a part may stay locked by a lost worker. NFS releases the locks of a dead machine after some 90 seconds."""
 
 
 def resolve(values: Mapping[str, Any], probe: Path) -> RecordSpec:
-    """What run.json says of a run with these settings, with each "auto" resolved on this machine; raises the errors of
-    `plan`."""
+    """What run.json says of a run with these settings, "auto" as resolved on this machine; raises `plan`'s errors."""
     require_visible(probe)
     return plan_part(values, None).record
 
 
 class _Kept:
-    """What the last run of this process has opened: the next one takes over its model and its scans if they are the
-    same, as in the cells of a study."""
+    """What the last run has opened: the next one uses the same model and scans again, as in the cells of a study."""
 
     spec: RunSpec | None = None
     opened: Opened | None = None
@@ -92,13 +89,10 @@ def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
     deadline = time.monotonic() + within_s
     while not probe.exists():
         if time.monotonic() > deadline:
-            raise RunError(
-                f"{probe.parent} is not the same folder on {socket.gethostname()}, where a worker runs: use a file "
-                "system that all machines of the cluster share",
-                setting="log_root",
-            )
+            where = f"{socket.gethostname()}, where a worker runs"
+            why = f"{probe.parent} is not the same folder on {where}: use a file system that all machines share"
+            raise RunError(why, setting="log_root")
         time.sleep(POLL_S)
 
 
-CALLS: dict[str, Callable[..., Any]] = {"resolve": resolve, "answer": answer}
-"""What a worker can be asked to do."""
+CALLS: dict[str, Callable[..., Any]] = {"resolve": resolve, "answer": answer}  # what a worker can be asked to do

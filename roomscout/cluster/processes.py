@@ -25,8 +25,7 @@ from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
 
-DIED = 3
-"""The status of a call whose worker died: that of a run that an unexpected error stopped."""
+DIED = 3  # the status of a call whose worker died: that of a run that an unexpected error stopped
 
 
 class Worker(WatchedProcess):
@@ -39,13 +38,8 @@ class Worker(WatchedProcess):
         super().__init__("roomscout.cluster.processes", OMP_NUM_THREADS=threads_here, **visible)
         self.is_alive = True
 
-    def begin(self, call: str, arguments: tuple[Any, ...]) -> None:
-        """Make a call; its `outcome` is there once `connection` has it."""
-        with suppress(BrokenPipeError):  # it died: `outcome` says so
-            self.connection.send((call, arguments))
-
     def outcome(self) -> Any:
-        """The value of the call, the error that it raised, or DIED, which is logged."""
+        """The value of the call that was sent, the error that it raised, or DIED, which is logged."""
         with suppress(EOFError, ConnectionResetError):
             return self.connection.recv()
         self.is_alive = False
@@ -71,7 +65,8 @@ class Processes:
                 key = waiting.pop(0)
                 worker = self._idle.pop(0)
                 self._busy[key] = worker
-                worker.begin(call, arguments[key])
+                with suppress(BrokenPipeError):  # it died: `outcome` says so
+                    worker.connection.send((call, arguments[key]))
             wait([worker.connection for worker in self._busy.values()], POLL_S)
             done = {key: worker for key, worker in self._busy.items() if worker.connection.poll()}
             yield {key: worker.outcome() for key, worker in done.items()}
@@ -93,8 +88,7 @@ class Processes:
 
 
 def devices_of(gpus: Sequence[str], device: str, gpus_each: int) -> list[str | None]:
-    """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU. Numbers count the GPUs that this process sees, as
-    PyTorch does. Raises RunError for too few, and for one twice."""
+    """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU; numbers are PyTorch's. Raises RunError."""
     if device == "cpu":
         if ALL_GPUS in gpus:
             raise RunError("on the CPU, say how many processes by as many numbers, such as 0,1", setting="gpus")

@@ -15,13 +15,9 @@ from roomscout.runs import RunError
 log = logging.getLogger(__name__)
 
 CONNECT_WITHIN_S = 10.0
-START_WITHIN_S = 100.0
-"""How long Ray may take to start or join a cluster. Some 5 seconds are usual."""
-NO_NODE_FOR_S = 45.0
-"""How long a cluster may be without a live node for a worker. Ray takes up to 65 seconds to declare a node dead:
-together this stays below two minutes."""
-DISCONNECT_WITHIN_S = 5.0
-"""How long Ray may take to disconnect before its processes are ended."""
+START_WITHIN_S = 100.0  # how long Ray may take to start or join a cluster: usually some 5 seconds
+NO_NODE_FOR_S = 45.0  # how long no live node may hold a worker; Ray takes up to 65 more to declare a node dead
+DISCONNECT_WITHIN_S = 5.0  # how long Ray may take to disconnect before its processes are ended
 
 
 class ClusterError(RunError):
@@ -65,8 +61,7 @@ class Cluster:
 
 
 def message(process: WatchedProcess, within_s: float) -> Any:
-    """The next message of Ray's process; None if there is none within so many seconds. Raises ClusterLost, which quotes
-    the last line that it printed, if it has ended."""
+    """The next message of Ray's process, None after so many seconds; raises ClusterLost, with its last line."""
     try:
         return process.connection.recv() if process.connection.poll(within_s) else None
     except (EOFError, OSError):
@@ -131,8 +126,6 @@ def require_listening(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), CONNECT_WITHIN_S).close()
     except (OSError, ValueError) as error:
-        raise RunError(
-            f"no Ray cluster can be reached at RAY_ADDRESS {address} ({error}): start one with ray start --head, and "
-            "give its HOST:PORT",
-            setting="ray",
-        ) from None
+        fix = "start one with ray start --head, and give its HOST:PORT"
+        why = f"no Ray cluster can be reached at RAY_ADDRESS {address} ({error}): {fix}"
+        raise RunError(why, setting="ray") from None

@@ -22,10 +22,8 @@ from roomscout import IMPORTED_FROM
 from roomscout.cluster.parts import CALLS, POLL_S
 from roomscout.cluster.ray_cluster import ClusterError
 
-OBJECT_STORE_BYTES = 100_000_000
-"""Ray's shared memory on this machine. It carries only settings and exit statuses."""
-MOST_LOSSES = 3
-"""How often a call may lose its worker before it fails; a part that kills its workers would never end."""
+OBJECT_STORE_BYTES = 100_000_000  # Ray's shared memory here, which carries only settings and statuses
+MOST_LOSSES = 3  # how often a call may lose its worker before it fails; a part that kills its workers would never end
 
 
 def main(connection: Connection, address: str, cpus: int) -> None:
@@ -63,8 +61,7 @@ class Worker:
 
 
 def serve(ray: Any, connection: Connection, pool: dict[Any, Any]) -> None:
-    """Carry out one request, on the actors of `pool`, by which it has references to their begin, or those that it adds;
-    raises EOFError when the other end is closed."""
+    """Carry out a request on the actors of `pool`, with references to their begin; raises EOFError at the end."""
     call, arguments, replicas = connection.recv()
     limits = {"max_restarts": -1, "max_task_retries": MOST_LOSSES}
     worker = ray.remote(num_cpus=replicas.cpus, num_gpus=replicas.gpus, **limits)(Worker)

@@ -14,8 +14,7 @@ from roomscout.models import watchdog
 
 log = logging.getLogger(__name__)
 
-END_WITHIN_S = 10.0
-"""How long the watchdog may take to end what is left, before it is killed."""
+END_WITHIN_S = 10.0  # how long the watchdog may take to end what is left, before it is killed
 
 
 class WatchedProcess:

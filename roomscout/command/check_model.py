@@ -1,10 +1,8 @@
 """Tells what this package makes of a model here: of its small files, and with --run by asking it two questions."""
 
-import argparse
 import tempfile
 import textwrap
 from collections.abc import Sequence
-from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +25,8 @@ from roomscout.runs import RunError
 if TYPE_CHECKING:
     from roomscout.models.transformers.encoding import ConversationEncoder
 
-ASKED = {"object_counting": 1, "object_rel_direction_easy": 1}
-"""The questions about the made room, by type."""
-MODEL = ("model", "device", "dtype", "revision")
-"""The flags that say which model to load, and how."""
+ASKED = {"object_counting": 1, "object_rel_direction_easy": 1}  # the questions about the made room, by type
+MODEL = ("model", "device", "dtype", "revision")  # the flags that say which model to load, and how
 BATCHES = (1, 8, 32, 64)
 FIRST_MOVE = 'I look further. {"rotation_angle_degrees": 90, "answer": null, "done": false}'
 EXTRAS = {"xgrammar": "--constrained", "bitsandbytes": "--quantize", "peft": "--adapter"}
@@ -39,18 +35,33 @@ EXTRAS = {"xgrammar": "--constrained", "bitsandbytes": "--quantize", "peft": "--
 @refusing(ConfigError, ModelError, RunError)
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0 if all is well, 1 if something is not, or 2 if the checkpoint cannot be used."""
-    options = _parser().parse_args(arguments)
-    with ExitStack() as stack:
-        root = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roomscout-check-")))
+    parser = parser_of(
+        "check-model",
+        "Tell what a model costs and reuses here, from its small files; with --run, load it and ask two questions "
+        "about a made room for three turns, together and alone. The exit status is 0 only if all is well.",
+    )
+    parser.add_argument("model", metavar="NAME|FOLDER", help="a hub id, a checkpoint folder, or embedded")
+    parser.add_argument("--run", action="store_true", help="load the weights and ask")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (the first GPU, else the CPU)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="the data type of the weights")
+    parser.add_argument("--revision", metavar="NAME", help="a branch, tag or commit on the hub")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the room and the answers here")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="roomscout-check-") as folder:
+        root = options.out or Path(folder)
         rooms = kept_rooms(root, 1, 0, ASKED)
-        model = {name: value for name in MODEL if (value := getattr(options, name)) is not None}
+        chosen = {name: getattr(options, name) for name in MODEL}
+        model = {name: value for name, value in chosen.items() if value is not None}
         problems = _of_files(model, rooms)
         if options.run:
             problems += _of_weights(model, rooms, root)
     for problem in problems:
         print(f"Problem: {problem}")
-    print("Not all is well." if problems else "All is well.")
-    return 1 if problems else 0
+    if problems:
+        print("Not all is well.")
+        return 1
+    print("All is well.")
+    return 0
 
 
 def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
@@ -106,10 +117,13 @@ def _two_turns(checkpoint: str, rooms: Path, settings: Settings, encoder: "Conve
     made = []
     for messages in told[:2]:
         conversation = Conversation("q")
-        for each in messages:
-            message = Message.of_views(each["text"], *each["images"])
-            said = tuple(encoder.reply_ids(each["text"])) if each["role"] == "assistant" else ()
-            conversation.append(message if each["images"] else Message(each["role"], each["text"], tokens=said))
+        for message in messages:
+            text = message["text"]
+            if message["images"]:
+                conversation.append(Message.of_views(text, *message["images"]))
+            else:
+                said = tuple(encoder.reply_ids(text)) if message["role"] == "assistant" else ()
+                conversation.append(Message(message["role"], text, tokens=said))
         made.append(conversation)
     return made
 
@@ -146,11 +160,11 @@ def _print_sampling(checkpoint: str) -> None:
         return
     named = ", ".join(f"{name} {value:g}" for name, value in {"temperature": temperature, **other}.items())
     print(f"Sampling: {named} as published, used with --generation checkpoint only")
-    known = {"do_sample", "temperature", *other, "top_k", "top_p", "transformers_version", "use_cache"}
+    used = {"do_sample", "temperature", *other, "top_k", "top_p", "transformers_version", "use_cache"}
     ids = {"bos_token_id", "eos_token_id", "pad_token_id"}
-    rest = generation_settings(checkpoint).to_diff_dict().keys() - known - ids
-    if rest := sorted(name for name in rest if not name.startswith(("_", "output_"))):
-        print(f"Never used: {', '.join(rest)} of its generation_config.json")
+    rest = generation_settings(checkpoint).to_diff_dict().keys() - used - ids
+    if unused := sorted(name for name in rest if not name.startswith(("_", "output_"))):
+        print(f"Never used: {', '.join(unused)} of its generation_config.json")
 
 
 def _of_weights(model: dict[str, str], rooms: Path, root: Path) -> list[str]:
@@ -169,29 +183,15 @@ def _of_weights(model: dict[str, str], rooms: Path, root: Path) -> list[str]:
             cost = f"{turn.reply.generated_tokens} tokens in {turn.reply.seconds:.1f} s"
             print(f"  turn {turn.turn}, a view of {width}x{height}, {cost}:")
             print(textwrap.indent(turn.reply.text.strip(), "    "))
-    turns, others = ([turn for each in run for turn in each.turns] for run in runs)
+    turns = [turn for trajectory in runs[0] for turn in trajectory.turns]
+    others = [turn for trajectory in runs[1] for turn in trajectory.turns]
     same = [turn.reply.tokens for turn in turns] == [turn.reply.tokens for turn in others]
     seconds = sum(turn.reply.seconds for turn in others)
     print(f"Views: {root / 'together'}\nReplies alone: {'the same' if same else 'others'}, in {seconds:.1f} s")
     unread = [turn.parse_error for turn in (*turns, *others) if turn.parse_error]
-    problems = [each.error for run in runs for each in run if each.error]
+    problems = [trajectory.error for run in runs for trajectory in run if trajectory.error]
     if unread:
         problems.append(f"{len(unread)} of {len(turns) + len(others)} replies hold no action: {unread[0]}")
     if not same and policy.settings.get("dtype") == "float32":
         problems.append("replies to a batch differ from those alone, in float32")
     return problems
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(
-        "check-model",
-        "Tell what a model costs and reuses here, from its small files; with --run, load it and ask two questions "
-        "about a made room for three turns, together and alone. The exit status is 0 only if all is well.",
-    )
-    parser.add_argument("model", metavar="NAME|FOLDER", help="a hub id, a checkpoint folder, or embedded")
-    parser.add_argument("--run", action="store_true", help="load the weights and ask")
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (the first GPU, else the CPU)")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="the data type of the weights")
-    parser.add_argument("--revision", metavar="NAME", help="a branch, tag or commit on the hub")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the room and the answers here")
-    return parser

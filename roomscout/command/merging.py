@@ -30,17 +30,16 @@ def main(arguments: Sequence[str]) -> int:
         help="the folder to create (by default beside the parts, with _merged in its name), then those of the parts",
     )  # fmt: skip
     parser.add_argument(
-        "--partial",
-        action="store_true",
+        "--partial", action="store_true",
         help="allow missing parts and unfinished questions; the run is labelled unfinished and --continue resumes it",
-    )
+    )  # fmt: skip
     add_allow_code(parser)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     log_to_stream(sys.stdout)
-    out, parts = out_and_parts(given.paths)
-    if given.allow_code:
+    out, parts = out_and_parts(options.paths)
+    if options.allow_code:
         load_code_of(parts)
-    summary = merge(out, parts, given.partial)
+    summary = merge(out, parts, options.partial)
     reader = RunReader(out)
     benchmark = reader.benchmark
     lines = [*format_summary(summary, benchmark), *format_samples(summary)]

@@ -38,7 +38,22 @@ FONTS = ("DejaVuSans.ttf", "NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "Aria
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, 1 if a scan is missing or unusable, or 2 if nothing can be drawn."""
-    parser = _parser()
+    parser = parser_of(
+        "preview",
+        "Draw the first view and a plan of scans without a model, and print their sizes and what looks "
+        "wrong: of the scans that you name, or of all that a question file or a benchmark asks about.",
+    )
+    parser.add_argument(
+        "scans", metavar="SCAN", type=Path, nargs="*", help=".ply, .pcd, .glb, .gltf or .obj files, or folders of them"
+    )
+    parser.add_argument("--benchmark", help=f"the benchmark of the questions ({DEFAULT})")
+    parser.add_argument("--questions", type=Path, help="a question file; without it and scans, the benchmark's own")
+    parser.add_argument("--datasets", nargs="+", default=(), metavar="NAME", help="only the scans of these datasets")
+    parser.add_argument("--scenes", nargs="+", default=(), metavar="NAME", help="only the scans of these scenes")
+    parser.add_argument("--scan-root", type=Path, help="the folder of its scans (scans)")
+    parser.add_argument("--out", type=Path, default=Path("preview"), help="the folder of the pictures (%(default)s)")
+    parser.add_argument("--scale", type=_scale, default=1.0, help="metres per unit of the scan files (%(default)s)")
+    parser.add_argument("--up-axis", choices=get_args(UpAxis), default="auto", help="the axis that points up")
     options = parser.parse_args(with_axes(arguments))
     chosen = [flag for flag in ("benchmark", "questions", "datasets", "scenes") if getattr(options, flag)]
     if options.scans and chosen:
@@ -86,10 +101,10 @@ def preview(scene: Scene) -> Image.Image:
     drawn = Image.fromarray(plan.image)
     canvas = ImageDraw.Draw(drawn)
     pose = first.pose
-    here = plan.pixel(pose.x_m, pose.y_m)  # half a metre
-    ahead = pose.position + 0.5 * pose.forward
-    canvas.line([here, plan.pixel(*ahead[:2])], RED, 4)
-    canvas.ellipse([*(np.subtract(here, 7)), *(np.add(here, 7))], RED)
+    place = plan.pixel(pose.x_m, pose.y_m)
+    ahead = pose.position + 0.5 * pose.forward  # half a metre
+    canvas.line([place, plan.pixel(*ahead[:2])], RED, 4)
+    canvas.ellipse([*(np.subtract(place, 7)), *(np.add(place, 7))], RED)
     width, height = VIEW.image_size
     picture = Image.new("RGB", (width + 16 + drawn.width, height + TEXT_PX + 8), "white")
     picture.paste(Image.fromarray(first.image), (0, TEXT_PX + 8))
@@ -111,9 +126,9 @@ def drawable(text: str) -> tuple[str, Any]:
     def has(font: Any, letter: str) -> bool:
         return letter.isascii() or bytes(font.getmask(letter)) != bytes(font.getmask("\uffff"))
 
-    font = min(fonts, key=lambda each: sum(not has(each, letter) for letter in text))
-    known = (each if has(font, each) else each.encode("ascii", "backslashreplace").decode() for each in text)
-    return "".join(known), font
+    font = min(fonts, key=lambda font: sum(not has(font, letter) for letter in text))
+    letters = [char if has(font, char) else char.encode("ascii", "backslashreplace").decode() for char in text]
+    return "".join(letters), font
 
 
 def surface_in_words(scene: Scene) -> str:
@@ -121,26 +136,6 @@ def surface_in_words(scene: Scene) -> str:
     if scene.splats is not None:
         return counted(len(scene.splats.means), "Gaussian")
     return counted(len(scene.faces), "triangle") if len(scene.faces) else counted(len(scene.vertices), "point")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(
-        "preview",
-        "Draw the first view and a plan of scans without a model, and print their sizes and what looks "
-        "wrong: of the scans that you name, or of all that a question file or a benchmark asks about.",
-    )
-    parser.add_argument(
-        "scans", metavar="SCAN", type=Path, nargs="*", help=".ply, .pcd, .glb, .gltf or .obj files, or folders of them"
-    )
-    parser.add_argument("--benchmark", help=f"the benchmark of the questions ({DEFAULT})")
-    parser.add_argument("--questions", type=Path, help="a question file; without it and scans, the benchmark's own")
-    parser.add_argument("--datasets", nargs="+", default=(), metavar="NAME", help="only the scans of these datasets")
-    parser.add_argument("--scenes", nargs="+", default=(), metavar="NAME", help="only the scans of these scenes")
-    parser.add_argument("--scan-root", type=Path, help="the folder of its scans (scans)")
-    parser.add_argument("--out", type=Path, default=Path("preview"), help="the folder of the pictures (%(default)s)")
-    parser.add_argument("--scale", type=_scale, default=1.0, help="metres per unit of the scan files (%(default)s)")
-    parser.add_argument("--up-axis", choices=get_args(UpAxis), default="auto", help="the axis that points up")
-    return parser
 
 
 def _scale(text: str) -> float:
@@ -153,9 +148,11 @@ def _scale(text: str) -> float:
 def _named_scans(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
     """The scans that are named, and those in the folders that are; raises ScanNotFound if there are none. Among several
     files, as `scans/*` names, leaves out those that are no scans, and logs them."""
-    files = [each for named in options.scans for each in (sorted(named.iterdir()) if named.is_dir() else [named])]
+    files: list[Path] = []
+    for path in options.scans:
+        files += sorted(path.iterdir()) if path.is_dir() else [path]
     scans = [file for file in files if file.suffix.lower() in SCAN_SUFFIXES]
-    if not scans and any(named.is_dir() for named in options.scans):
+    if not scans and any(path.is_dir() for path in options.scans):
         where = ", ".join(map(str, options.scans))
         raise ScanNotFound(f"{where} has no scan: name files that end in {', '.join(SCAN_SUFFIXES)}")
     if others := [file.name for file in files if file not in scans and scans]:
@@ -171,13 +168,14 @@ def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFra
     root = options.scan_root or scan_root_of(Settings.scan_root, options.questions)
     questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
     benchmark.make(questions)
-    found, missing = [], []
+    scans = []
+    missing = []
     for question in {question.scene: question for question in questions}.values():
         try:
-            found.append((scan_of(question, root, layouts), question.frame))
+            scans.append((scan_of(question, root, layouts), question.frame))
         except ScanNotFound as error:
             missing.append(error)
             logging.warning("%s", error)
-    if not found:
+    if not scans:
         raise missing[0]
-    return found
+    return scans

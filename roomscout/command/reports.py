@@ -76,9 +76,8 @@ def judge_after_run(folder: Path, judge: str, prices: Path | None) -> None:
         log.log(RESULT, "%s: %s", judge, judge_run(folder, judge, ask, prices=prices))
         reader = RunReader(folder)
         assert reader.summary is not None, "a judged run has a summary"
-        for line in format_summary(reader.summary, reader.benchmark):
-            log.log(RESULT, "%s", line)
-        for line in money_lines(reader.summary, len(reader.rows), reader.facts.price):
+        scores = format_summary(reader.summary, reader.benchmark)
+        for line in (*scores, *money_lines(reader.summary, len(reader.rows), reader.facts.price)):
             log.log(RESULT, "%s", line)
 
 

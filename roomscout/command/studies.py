@@ -68,23 +68,20 @@ class StudiedCommand:
         """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError or UsageError."""
         parser = flags_parser(usage="roomscout study PRESET FOLDER")
         words.add_words(parser, TAKES)
-        given = read_flags(parser, flags, "study", TAKES)
-        unused = [flag(name) for name in given.settings if SETTINGS[name].study == "never"]
+        typed = read_flags(parser, flags, "study", TAKES)
+        unused = [flag(name) for name in typed.settings if SETTINGS[name].study == "never"]
         if unused:
             raise UsageError(f"a study has many questions, in runs in its own folder: leave out {', '.join(unused)}")
-        names = set(given.settings)
-        if given.words["demo"]:
-            settings = demo_settings(replace(given, settings={**given.settings, "log_root": folder}))
+        names = set(typed.settings)
+        if typed.words["demo"]:
+            settings = demo_settings(replace(typed, settings={**typed.settings, "log_root": folder}))
             names |= {"model", "max_batched_turns", "questions", "scan_root"}
         else:
-            settings = resolve(given.settings, source=given.sources)
+            settings = resolve(typed.settings, source=typed.sources)
         values = settings.as_json
-        part = settings.part
-        return Given(
-            {name: values[name] for name in names if SETTINGS[name].study == "cell"},
-            (part.number, part.of) if part else None,
-            bool(given.words["retry_failed"]),
-        )
+        of_cells = {name: values[name] for name in names if SETTINGS[name].study == "cell"}
+        part = None if settings.part is None else (settings.part.number, settings.part.of)
+        return Given(of_cells, part, bool(typed.words["retry_failed"]))
 
     def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a run, from some of them; raises ConfigError."""

@@ -1,8 +1,8 @@
 """`roomscout train WHAT`: hands the arguments to the training that is named."""
 
-import importlib
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from roomscout.base.extras import require
 from roomscout.base.text import did_you_mean, escaped
@@ -10,10 +10,10 @@ from roomscout.base.verbs import parser_of, refusing
 from roomscout.training.tuning import TuningError
 
 TRAININGS = {
-    "sft": ("roomscout.training.sft:main", "a vision-language model on the conversations of finished runs"),
-    "grpo": ("roomscout.training.grpo:main", "a vision-language model by the score of its own episodes"),
+    "sft": "a vision-language model on the conversations of finished runs",
+    "grpo": "a vision-language model by the score of its own episodes",
 }
-"""What can be trained: the function that takes the other arguments, which is imported when it is used, and a phrase."""
+"""What can be trained, each by the module of this name, and a phrase."""
 LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "trl", "peft", "matplotlib")
 
 
@@ -23,12 +23,11 @@ def main(arguments: Sequence[str]) -> int:
     name, *others = arguments or ["--help"]
     if name in TRAININGS:
         require(f"roomscout train {name}", *LIBRARIES, error=TuningError)
-        module, _, function = TRAININGS[name][0].partition(":")
-        return int(getattr(importlib.import_module(module), function)(others))
-    parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")
-    parser.usage = "roomscout train WHAT [FLAGS]"
-    parser.epilog = "what: " + "; ".join(f"{what}, {does}" for what, (_, does) in TRAININGS.items())
+        return int(import_module(f"roomscout.training.{name}").main(others))
     if name in ("-h", "--help"):
+        parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")
+        parser.usage = "roomscout train WHAT [FLAGS]"
+        parser.epilog = "what: " + "; ".join(f"{what}, {phrase}" for what, phrase in TRAININGS.items())
         parser.print_help()
         return 0 if arguments else 2
     advice = did_you_mean(name.lower(), TRAININGS, f"use {' or '.join(TRAININGS)}")

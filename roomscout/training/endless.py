@@ -1,8 +1,7 @@
 """Procedural rooms without end: each question is about a room that is made when it is asked about."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -33,16 +32,11 @@ from roomscout.rooms.writer import room_record
 TYPES = (*QUESTIONS_PER_TYPE, VIEW_FINDING.name)
 ENDLESS = 7_000_000
 """The seed of the first room; the splits that the explorer was trained on and all benchmarks have smaller ones."""
-ROOMS_KEPT = 64
-"""The most rooms in memory that no episode uses; a room takes 2 to 6 MB."""
-PICTURES_KEPT = 512
-"""The most pictures of questions on disk, of some 250 kB each."""
-ROOMS_IN_QUESTION = 16
-"""The most rooms kept from the making of their question to the begin of its episode."""
-ATTEMPTS = 32
-"""Rooms made in turn until one has a question of the types that are asked for."""
-END = SEEDS_END - ENDLESS
-"""The first number of which there is no question."""
+ROOMS_KEPT = 64  # the most rooms in memory that no episode uses; a room takes 2 to 6 MB
+PICTURES_KEPT = 512  # the most pictures of questions on disk, of some 250 kB each
+ROOMS_IN_QUESTION = 16  # the most rooms kept from the making of their question to the begin of its episode
+ATTEMPTS = 32  # rooms made in turn until one has a question of the types that are asked for
+END = SEEDS_END - ENDLESS  # the first number of which there is no question
 
 
 class _Place(NamedTuple):
@@ -56,9 +50,7 @@ class EndlessRooms:
     """A library of scenes (see `SceneLibrary`), and the question about each whole number from 0, always the same; of
     all types and the furnished level by default. Raises QuestionError for others."""
 
-    def __init__(
-        self, renderer: Renderer, world: WorldSpec, levels: Sequence[str] = (), types: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, levels: Sequence[str], types: Sequence[str], world: WorldSpec, renderer: Renderer) -> None:
         self.renderer = renderer
         self.camera = world.camera
         self.cache_bytes = 0.0
@@ -72,13 +64,12 @@ class EndlessRooms:
             unknown = [name for name in names if name not in possible]
             if unknown:
                 raise QuestionError(f"there are no endless rooms of the {what} {unknown[0]}: use {', '.join(possible)}")
-        self._places: OrderedDict[tuple[str, str], Future[_Place]] = OrderedDict()
-        self._lock = Lock()
+        self._places = lru_cache(ROOMS_KEPT)(self._made)
         self._known = lru_cache(ROOMS_KEPT)(self._question)
-        self._making = [Lock() for _ in range(ROOMS_KEPT)]
+        self._making = [Lock() for _ in range(ROOMS_KEPT)]  # so that several threads make a room or question once
 
     def question(self, number: int) -> Question:
-        """The question of this number, made once also for several threads; raises QuestionError from END on."""
+        """The question of this number; raises QuestionError from END on."""
         if number >= END:
             raise QuestionError(f"endless rooms have numbers below {END}, not {number}")
         with self._making[number % ROOMS_KEPT]:
@@ -91,15 +82,15 @@ class EndlessRooms:
         level = self._levels[int(rng.integers(len(self._levels)))]
         for index in range(ATTEMPTS):
             room = _room(level, ENDLESS + number, index)
-            one_each = dict.fromkeys((name for name in self._types if name != VIEW_FINDING.name), 1)
+            one_each = {name: 1 for name in self._types if name != VIEW_FINDING.name}
             rows = room_questions(room, (ENDLESS + number, index), one_each)
             if VIEW_FINDING.name in self._types and rng.random() * (len(rows) + 1) < 1:
                 with suppress(ValueError):  # a room without a view to find
                     rows = [self._view_to_find(room, (ENDLESS + number, index))]
             if rows:
                 row = rows[int(rng.integers(len(rows)))]
-                own = {"id": f"{level}-{number}", "dataset": level, "options": tuple(row["options"] or ())}
-                return with_kind(Question(**{**row, **own}), BENCHMARK)
+                row |= {"id": f"{level}-{number}", "dataset": level, "options": tuple(row["options"] or ())}
+                return with_kind(Question(**row), BENCHMARK)
         raise QuestionError(f"{ATTEMPTS} {level} rooms have no question of the types {', '.join(self._types)}")
 
     def _view_to_find(self, room: Room, seed: tuple[int, int]) -> dict[str, Any]:
@@ -131,23 +122,8 @@ class EndlessRooms:
         return SceneBoxes.from_json(room_record(_room_of(question.dataset, question.scene_name))).objects
 
     def _place(self, question: Question) -> _Place:
-        key = (question.dataset, question.scene_name)
-        with self._lock:
-            before = self._places.get(key)
-            place: Future[_Place] = before or Future()
-            self._places[key] = place
-            self._places.move_to_end(key)
-            if len(self._places) > ROOMS_KEPT:
-                self._places.popitem(last=False)
-        if before is None:
-            try:
-                place.set_result(self._made(*key))
-            except BaseException as error:
-                with self._lock:
-                    self._places.pop(key, None)  # the next episode tries again
-                place.set_exception(error)
-                raise
-        return place.result()
+        with self._making[hash(question.scene_name) % ROOMS_KEPT]:
+            return self._places(question.dataset, question.scene_name)
 
     def _made(self, level: str, name: str) -> _Place:
         mesh = _room_of(level, name).mesh

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -11,7 +12,7 @@ from PIL import Image
 
 from roomscout.agent.opening import Opened, open_run
 from roomscout.agent.policies import Decision
-from roomscout.agent.spec import RunSpec, WorldSpec
+from roomscout.agent.spec import RunSpec
 from roomscout.agent.state import QuestionState, Status
 from roomscout.agent.turns import failing
 from roomscout.base.shots import PICTURE
@@ -28,7 +29,6 @@ from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply
 from roomscout.models import conversation as kept
-from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.views import SurfaceCoverage
 from roomscout.training.endless import EndlessRooms
 
@@ -38,8 +38,7 @@ TAKEN = (
     | {"model", "prompts", "steps", "device", "seed"}
 )  # fmt: skip
 """The settings of `explore` that decide what an episode is; the others are about who replies, and how runs are kept."""
-CHOOSE = ("scenes", "ids", "num_questions")
-"""Settings that choose among given questions."""
+CHOOSE = ("scenes", "ids", "num_questions")  # settings that choose among given questions
 
 
 class EnvError(ValueError):
@@ -48,13 +47,12 @@ class EnvError(ValueError):
 
 @dataclass(frozen=True)
 class Message:
-    """A message: its role ("system", "user" or "assistant"), its text, and its images, which come before the text; the
-    first of these may be `pictures` of the question."""
+    """A message of the conversation."""
 
-    role: str
+    role: str  # "system", "user" or "assistant"
     text: str
-    images: tuple[Image.Image, ...] = ()
-    pictures: int = 0
+    images: tuple[Image.Image, ...] = ()  # they come before the text
+    pictures: int = 0  # the number of images, the first ones, that are pictures of the question
 
     @classmethod
     def of(cls, message: kept.Message) -> Self:
@@ -65,37 +63,29 @@ class Message:
     @property
     def content(self) -> list[dict[str, Any]]:
         """The message as blocks: {"type": "image", "image": ...} for each image, then {"type": "text", "text": ...}."""
-        return [*({"type": "image", "image": each} for each in self.images), {"type": "text", "text": self.text}]
+        return [*({"type": "image", "image": image} for image in self.images), {"type": "text", "text": self.text}]
 
 
 class Step(NamedTuple):
-    """What a reply led to.
+    """What a reply led to. `info` has the parts of the reward ("rewards"), the turn that was taken ("turn"), "question"
+    (its id), "status", "answer", "score" (official, 0 to 1, None before the end), "error" (why the reply could not be
+    read), and "failed" (why a view could not be drawn, which ends the episode without a score)."""
 
-    `messages` follow it in the conversation: one user message, none once the episode has `ended`. The `reward` is the
-    sum of the named parts in info["rewards"]. `info` also has the turn that was taken ("turn"), "question" (its id),
-    "status", "answer", "score" (official, 0 to 1, None before the end), "error" (why the reply could not be read), and
-    "failed" (why a view could not be drawn, which ends the episode without a score).
-    """
-
-    messages: list[Message]
-    reward: float
+    messages: list[Message]  # what follows in the conversation: one user message, none once the episode has ended
+    reward: float  # the sum of its named parts
     ended: bool
     info: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """What an episode's reward has beside its official score, off at 0: `turn_cost` less for each turn and
-    `unreadable_cost` for each reply that cannot be read, `coverage` times the share of surface newly shown, `progress`
-    times how much nearer the camera has come to a pose that is the truth, and `answer_format` once for a readable
-    answer. Nearness is 1 there and 0 at the start: half of it metres, half degrees. Raises EnvError for a number that
-    is not finite."""
+    """What an episode's reward has beside its official score, off at 0; raises EnvError for what is not finite."""
 
-    turn_cost: float = 0.0
-    unreadable_cost: float = 0.0
-    coverage: float = 0.0
-    progress: float = 0.0
-    answer_format: float = 0.0
+    turn_cost: float = 0.0  # subtracted for each turn
+    unreadable_cost: float = 0.0  # subtracted for each reply that cannot be read
+    coverage: float = 0.0  # times the share of surface newly shown
+    progress: float = 0.0  # times how much nearer the camera has come to a pose that is the truth; see `_nearer`
+    answer_format: float = 0.0  # added once for a readable answer
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -107,7 +97,7 @@ class Rewards:
         """The rewards with these parts; raises EnvError for a part that does not exist."""
         if isinstance(parts, Rewards):
             return parts
-        names = [each.name for each in fields(cls)]
+        names = [part.name for part in fields(cls)]
         if unknown := [name for name in parts or {} if name not in names]:
             raise EnvError(f"there is no reward part {unknown[0]}: the parts are {', '.join(names)}")
         return cls(**parts or {})
@@ -148,11 +138,7 @@ class World:
         """Open what a run about these questions would open, but for its model; raises what `RoomEnv` raises."""
         chosen, selection = _asked(questions, endless, settings)
         _require_scored(selection.questions)
-
-        def rooms_without_end(world: WorldSpec, renderer: Renderer) -> EndlessRooms:
-            return EndlessRooms(renderer, world, chosen.datasets, chosen.question_types)
-
-        library = rooms_without_end if endless else None
+        library = partial(EndlessRooms, chosen.datasets, chosen.question_types) if endless else None
         spec = plan(chosen, request=Request(selection, caller_replies=True, make_library=library))
         return cls(spec, open_run(spec))
 
@@ -170,7 +156,7 @@ class World:
         question = self.known(which)
         if isinstance(question, Question):
             return question
-        assert self.rooms is not None, "only endless rooms have questions that are not known"
+        assert self.rooms is not None, "only questions of endless rooms are made when they are asked"
         return self.rooms.question(question)
 
     def known(self, which: Question | str | int) -> Question | int:
@@ -241,18 +227,16 @@ class RoomEnv:
     @property
     def messages(self) -> list[Message]:
         """The conversation so far, with the replies."""
-        return [Message.of(each) for each in self.state.conversation.messages]
+        return [Message.of(message) for message in self.state.conversation.messages]
 
     def draw(self, seed: int | None = None) -> Question:
         """The question that `reset` would begin with; without a `seed`, the next of a fixed random series."""
         return self._world.question(self._world.draw(seed))
 
     def reset(self, question: Question | str | int | None = None, seed: int | None = None) -> list[Message]:
-        """Begin an episode, and return its first messages: the system's and the user's.
-
-        `question` is a Question, an id, or a number: a position in `questions`, or the seed of an endless room. Without
-        it, one is drawn with `seed`. Raises EnvError, QuestionError, ScanNotFound, SceneError or RenderError.
-        """
+        """Begin an episode, and return its first messages: the system's and the user's. `question` is a Question, an
+        id, or a number: a position in `questions`, or the seed of an endless room; else, drawn with `seed`. Raises
+        EnvError, QuestionError, ScanNotFound, SceneError or RenderError."""
         if self._closed:
             raise EnvError("the environment is closed: make another")
         world = self._world
@@ -279,8 +263,9 @@ class RoomEnv:
         """Take a turn with a reply, its text or a Reply; raises EnvError after the end or for anything else."""
         self.require_can_take(reply)
         state, turn = self.state, None
+        said = Reply(reply) if isinstance(reply, str) else reply
         with failing(state):
-            turn = state.step(Reply(reply) if isinstance(reply, str) else reply)
+            turn = state.step(said)
             self._move_unasked()
         error = None if turn is None else turn.parse_error
         rewards = self._rewarded(error)
@@ -334,7 +319,7 @@ class RoomEnv:
         messages = self.state.messages().messages
         new = messages[self._given :]
         self._given = len(messages)
-        return [Message.of(each) for each in new if each.role != "assistant"]
+        return [Message.of(message) for message in new if message.role != "assistant"]
 
     def _rewarded(self, error: str | None) -> dict[str, float]:
         state = self.state
@@ -362,7 +347,7 @@ class RoomEnv:
         return scores["distance_m"], scores["angle_deg"]
 
     def _nearer(self) -> float:
-        """How much nearer the camera is than at the last call."""
+        """How much nearer the camera is than at the last call, from 0 to 1 at the truth: half metres, half degrees."""
         shares = [min(1.0, now / max(start, 1e-6)) for now, start in zip(self._apart(), self._away, strict=True)]
         before = self._nearness
         self._nearness = 1 - sum(shares) / 2 if any(self._away) else 0.0
@@ -380,10 +365,7 @@ class RoomEnv:
 def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[Settings, Selection]:
     """The settings and the questions of an environment, none of endless ones; raises EnvError or ConfigError."""
     if settings.get("keep_views") is not None:
-        raise EnvError(
-            "keep_views changes messages that step has returned before, but trainers append what it returns: leave it "
-            "out"
-        )
+        raise EnvError("keep_views changes messages that step has returned and trainers have appended: leave it out")
     refused = [name for name in settings if name in SETTINGS.keys() - TAKEN]
     if refused:
         raise EnvError(f"{refused[0]} has no effect on an episode, which ends before a run would use it: leave it out")

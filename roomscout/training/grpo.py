@@ -19,8 +19,6 @@ from roomscout.training.tuning import TuningError, add_tuning, load_parts, requi
 if TYPE_CHECKING:
     from roomscout.training.room_trainer import RoomTrainer
 
-CURVES = ("reward", "score", "entropy", "completions/mean_length")
-
 
 def environment_of(options: argparse.Namespace) -> tuple[RoomEnv, int]:
     """The environment that the flags describe, and how many questions it has; raises what RoomEnv raises."""
@@ -74,7 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     require_ready(options)
     env, questions = environment_of(options)
     with env:
-        train(make_trainer(options, env, questions), options, CURVES)
+        curves = ("reward", "score", "entropy", "completions/mean_length")
+        train(make_trainer(options, env, questions), options, curves)
     return 0
 
 

@@ -11,36 +11,25 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Message
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.training.environment import RoomEnv
-from roomscout.training.spoken import Spoken, encoded_episode, learning_encoder
-
-ACTION = action_format()
+from roomscout.training.spoken import encoded_episode, learning_encoder
 
 
 @dataclass
 class Episode:
-    """An environment in which episodes are played, with the latest one's rewards by part and truncated replies."""
+    """The episode that an environment is in."""
 
     env: RoomEnv
-    rewards: dict[str, float] = field(default_factory=dict)
-    truncated: tuple[int, ...] = ()
+    rewards: dict[str, float] = field(default_factory=dict)  # the sums so far, by part
+    truncated: tuple[int, ...] = ()  # the turns whose replies are
     failed: bool = False
-
-    def begin(self, number: int, name: str) -> None:
-        """Begin with the question of this number; `name` seeds what is sampled."""
-        self.env.reset(number)
-        self.env.state.conversation.id += name
-        self.rewards = {}
-        self.truncated = ()
-        self.failed = False
 
 
 def play(episodes: Sequence[Episode], backend: TransformersBackend) -> None:
     """Play begun episodes to their ends, all turns in batches."""
     going = list(episodes)
     while going:
-        replies = backend.generate([episode.env.state.conversation for episode in going], ACTION)
+        replies = backend.generate([episode.env.state.conversation for episode in going], action_format())
         for episode, reply in zip(tuple(going), replies, strict=True):
             conversation = episode.env.state.conversation
             if reply.finish_reason == "length":
@@ -55,15 +44,13 @@ def play(episodes: Sequence[Episode], backend: TransformersBackend) -> None:
 
 
 class RoomTrainer(GRPOTrainer):
-    """GRPO whose completions are episodes of RoomEnv: plain replies and new views in turn, as in evaluation.
-
-    TRL's own loop takes views from tools alone and ends without a signal, so `_generate` replaces it. A completion is
-    all after the first message; only what the model said is learned. Episodes whose view cannot be drawn do not count.
-    """
+    """GRPO whose completions are episodes of RoomEnv: plain replies and new views in turn, as in evaluation. TRL's own
+    loop takes views from tools alone and ends without a signal, so `_generate` replaces it. A completion is all after
+    the first message; only what the model said is learned. Episodes whose view cannot be drawn do not count."""
 
     def __init__(self, env: RoomEnv, max_new_tokens: int, **more: Any) -> None:
         super().__init__(reward_funcs=episode_reward, **more)
-        self._episodes = [Episode(env)]
+        self._envs = [env]
         self._longest_reply = max_new_tokens
         # with tools, TRL takes the images of a completion from `tool_images`; these tools are never called
         self._standalone_tools: list[Any] = []
@@ -71,12 +58,13 @@ class RoomTrainer(GRPOTrainer):
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
         """Play one episode for each prompt, whose text is the number of its question."""
-        while len(self._episodes) < len(prompts):
-            self._episodes.append(Episode(self._episodes[0].env.another()))
-        episodes = self._episodes[: len(prompts)]
+        while len(self._envs) < len(prompts):
+            self._envs.append(self._envs[0].another())
+        episodes = [Episode(env) for env in self._envs[: len(prompts)]]
         for place, (episode, prompt) in enumerate(zip(episodes, prompts, strict=True)):
+            episode.env.reset(int(prompt[-1]["content"]))
             name = f" {self.state.global_step} {self.accelerator.process_index} {place}"
-            episode.begin(int(prompt[-1]["content"]), name)
+            episode.env.state.conversation.id += name  # which seeds what is sampled
         model = self.accelerator.unwrap_model(self.model)
         if hasattr(model, "get_base_model"):
             model = model.get_base_model()
@@ -85,7 +73,12 @@ class RoomTrainer(GRPOTrainer):
             max_new_tokens=self._longest_reply, temperature=self.temperature, seed=self.args.seed, logprobs=True
         )
         play(episodes, TransformersBackend(model, self.processing_class, options))
-        rows = [_spoken(encoder, episode, self._tokenizer.eos_token_id) for episode in episodes]
+        rows = []
+        for episode in episodes:
+            conversation = episode.env.state.conversation
+            if conversation.messages[-1].role == "user":  # a view could not be drawn: the reply has no turn
+                conversation.append(Message("assistant", ""))
+            rows.append(encoded_episode(encoder, conversation, self._tokenizer.eos_token_id, episode.truncated))
         views = [[Image.fromarray(turn.view) for turn in row.turns] for row in rows]
         replies = ["\n".join(turn.reply.text for turn in episode.env.state.turns) for episode in episodes]
         texts = [[{"role": "assistant", "content": reply}] for reply in replies]
@@ -105,10 +98,3 @@ def episode_reward(
     """The reward of each episode, None for one that failed; TRL logs it by the name of this function."""
     log_metric("score", sum(room_score) / len(room_score))
     return room_reward
-
-
-def _spoken(encoder: ConversationEncoder, episode: Episode, end_token: int) -> Spoken:
-    conversation = episode.env.state.conversation
-    if conversation.messages[-1].role == "user":  # a view could not be drawn: the reply has no turn
-        conversation.append(Message("assistant", ""))
-    return encoded_episode(encoder, conversation, end_token, episode.truncated)

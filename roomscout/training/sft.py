@@ -24,8 +24,7 @@ from roomscout.training.tuning import TuningError, add_tuning, load_parts, requi
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
-IGNORED = -100
-"""Label of tokens without loss."""
+IGNORED = -100  # label of tokens without loss
 
 
 def chosen(trajectories: Sequence[Trajectory], min_score: float, best_of: int) -> list[Trajectory]:
@@ -42,17 +41,15 @@ def chosen(trajectories: Sequence[Trajectory], min_score: float, best_of: int) -
 class Collator:
     """Makes batches of conversations with the ids, positions and pixels of evaluation; learns the replies alone."""
 
-    def __init__(
-        self, conversations: Sequence[Trajectory], processor: "ProcessorMixin", config: "PreTrainedConfig"
-    ) -> None:
-        self._conversations = conversations
+    def __init__(self, answers: Sequence[Trajectory], processor: "ProcessorMixin", config: "PreTrainedConfig") -> None:
+        self._answers = answers
         self._encoder = learning_encoder(processor, config)
         self._end = processor.tokenizer.eos_token_id
         self._pad = processor.tokenizer.pad_token_id
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """The model's inputs and labels (rows, columns) for rows that name their conversation, padded on the right."""
-        encoded = [self._encoded(self._conversations[row["conversation"]]) for row in rows]
+        encoded = [self._encoded(self._answers[row["conversation"]]) for row in rows]
         columns = max(len(row["input_ids"]) for row in encoded)
         fills = {"input_ids": self._pad, "labels": IGNORED, "attention_mask": 0}
         batch = {
@@ -120,9 +117,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(
-        "train sft", "Train a model on the conversations of finished runs; only its replies are learned."
-    )
+    parser = parser_of("train sft", "Train a model on the conversations of finished runs; it learns its replies alone.")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or names below --log-root")
     parser.add_argument("--min-score", type=float, default=1.0, metavar="0-1", help="of an answer (%(default)s)")
     parser.add_argument(

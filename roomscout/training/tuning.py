@@ -41,9 +41,7 @@ def add_tuning(parser: argparse.ArgumentParser, learning_rate: float) -> None:
     parser.add_argument(
         "--model", required=True, metavar="NAME|PATH", help="the checkpoint to train: a hub id, a folder or embedded"
     )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="where the adapter or the checkpoint goes"
-    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="of the adapter or checkpoint")
     parser.add_argument("--lora-rank", type=int, default=16, metavar="R", help="0 trains all weights (%(default)s)")
     parser.add_argument("--epochs", type=float, default=1.0, metavar="N", help="passes over the data (%(default)s)")
     parser.add_argument("--steps", type=int, default=-1, metavar="N", help="optimizer steps, instead of --epochs")

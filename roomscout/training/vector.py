@@ -19,8 +19,7 @@ class VectorEnv:
             raise EnvError(f"n takes the number of environments, 1 or more, got {n!r}")
         first = RoomEnv(*arguments, **settings)
         self.envs = [first, *(first.another() for _ in range(1, n))]
-        self.failures: list[str | None] = [None] * n
-        """Why the episode of an environment could not begin, None if it did."""
+        self.failures: list[str | None] = [None] * n  # why the episode of an environment could not begin
         self._pool = ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view")
 
     def __len__(self) -> int:
@@ -43,21 +42,21 @@ class VectorEnv:
         return self._map(self._begin, where, questions_here)
 
     def step(self, replies: Sequence[str | Reply | None] | Mapping[int, str | Reply]) -> list[Step]:
-        """Take a turn in each environment that has a reply: a list, with None for none, or replies by position. The
-        Step of an environment without a reply has no messages and no reward. Raises EnvError as `RoomEnv.step`, before
-        any episode moves."""
+        """Take a turn in each environment that has a reply: a list, with None for none, or replies by position. A Step
+        without a reply has no messages and no reward. Raises EnvError as `RoomEnv.step`, before any episode moves."""
         where = list(range(len(self)))
         if isinstance(replies, Mapping):
             self._places(replies, "replies")
-            given: Sequence[str | Reply | None] = [replies.get(place) for place in where]
+            by_place: Sequence[str | Reply | None] = [replies.get(place) for place in where]
         else:
-            given = self._each(() if replies is None else replies, where, "replies")
-        for place, reply in enumerate(given):
+            replies = () if replies is None else replies  # as many as environments, not none at all
+            by_place = self._each(replies, where, "replies")
+        for place, reply in enumerate(by_place):
             if reply is not None and self.failures[place] is None:
                 self.envs[place].require_can_take(reply)
             elif reply is not None:
                 raise EnvError(f"the episode of environment {place} could not begin ({self.failures[place]})")
-        return self._map(self._step, where, given)
+        return self._map(self._step, where, by_place)
 
     def close(self) -> None:
         """End all episodes and the renderer."""
@@ -86,12 +85,13 @@ class VectorEnv:
         return Step([], 0.0, not began or self.envs[place].state.is_final, {})
 
     def _map(self, call: Callable[[int, Any], Any], where: Sequence[int], values: Sequence[Any]) -> list[Any]:
-        pending = [self._pool.submit(copy_context().run, call, *each) for each in zip(where, values, strict=True)]
+        rows = zip(where, values, strict=True)
+        pending = [self._pool.submit(copy_context().run, call, place, value) for place, value in rows]
         return [future.result() for future in pending]
 
-    def _places(self, given: object, name: str) -> list[int]:
+    def _places(self, values: object, name: str) -> list[int]:
         """Different positions of environments; raises EnvError."""
-        places: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        places: list[Any] = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
         for place in places:
             if not is_whole(place) or not 0 <= place < len(self):
                 raise EnvError(f"{name} takes positions from 0 to {len(self) - 1}, got {place!r}")

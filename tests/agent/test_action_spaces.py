@@ -24,7 +24,7 @@ from tests.conftest import vsi_question
 
 QUESTION = vsi_question("1", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "1")
 ONE: dict[str, Any] = {"question_types": ("object_counting",), "num_questions": 1, "model": "told"}
-DISCRETE, PITCH = find_space("discrete"), find_space("metric-pitch")
+DISCRETE = find_space("discrete")
 FORWARD = "|".join(["move_forward"] * 5)
 WALK = (
     '{"actions": "turn_left|move_forward", "answer": null, "done": false}',

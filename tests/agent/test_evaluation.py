@@ -319,7 +319,7 @@ def test_views_drawn_ahead_are_those_that_would_be_drawn_in_time(
     assert results(folder) == results(one_by_one)
 
 
-def test_an_error_while_views_are_drawn_ahead_belongs_to_its_question(rooms: RoomScans, tmp_path: Path, caplog):
+def test_an_error_while_views_are_drawn_ahead_belongs_to_its_question(rooms: RoomScans, tmp_path: Path):
     rows = [row | {"id": f"{number}"} for number, row in enumerate(rooms.rows)]
     rows[3]["scene_name"] = "room_seed5_404"
     rows[5] |= {"start": {"x_m": 1000.0, "y_m": 0.0, "heading_deg": 0.0}}

@@ -181,7 +181,7 @@ def test_a_replay_is_the_only_new_file_in_its_run_and_the_report_links_it(copied
 
 
 @pytest.mark.parametrize("form", ["folder", "number", "id"])
-def test_an_answer_is_found_by_folder_number_and_id(copied: Path, tmp_path: Path, form: str):
+def test_an_answer_is_found_by_folder_number_and_id(copied: Path, form: str):
     questions = [json.loads(line) for line in (copied / "questions.jsonl").read_text().splitlines()]
     for place, question in enumerate(questions):
         question["id"] = f"question-{place}"

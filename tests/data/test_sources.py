@@ -59,7 +59,7 @@ def test_a_run_over_a_file_of_ones_own_is_nowhere_called_vsi_bench(rooms: RoomSc
     assert "- Not a result of VSI-Bench: mean of 4 tasks" in board
 
 
-def test_a_file_is_never_compared_with_published_scores(tmp_path: Path):
+def test_a_file_is_never_compared_with_published_scores():
     rows = [
         result_row(each.question_type, 1.0, id=str(number))
         for number, each in enumerate(rows_like_vsi_bench(excluded=False))

@@ -29,7 +29,6 @@ from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.rooms import ScanStyle, make_room, room_questions
 from tests.conftest import vsi_question
 
-ROOT = Path(__file__).parents[2]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
 LEGS = (Leg(5e-3, (0, 1), (("words", 2), ("views", 4))), Leg(4e-3, (0, 1), (("conversations", 4),)))
 PLAN = Plan(LEGS, view_rows=4, episode_rows=2, warmup=2, save_every=4)

@@ -36,16 +36,14 @@ def test_what_no_server_can_be_asked_with_is_refused_without_keys(name: str, giv
     assert "secret" not in str(caught.value)
 
 
-def test_a_resumed_run_may_find_its_server_elsewhere(tmp_path: Path):
+def test_a_resumed_run_may_find_its_server_elsewhere():
     begun = settings_of(engine="openai", base_url=("http://old/v1",))
     moved = settings_of(engine="openai", base_url=("http://new/v1", "http://newer/v1"))
     changes = changed_since(begun.as_json, moved.as_json)
     assert flags_of(changes) == ["--base-url", "http://new/v1", "http://newer/v1"]
 
 
-def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(
-    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path, engine="openai", base_url=("http://127.0.0.1:9/v1",), model="served")
     lines = memory_lines(config)
     assert f"{len(rooms.rows)} questions at a time at http://127.0.0.1:9/v1" in lines[-1]

@@ -62,7 +62,7 @@ def test_a_revision_that_is_not_there_is_named(on_hub: str):
     assert hub_revision("acme/tiny@v9") is None
 
 
-def test_vllm_serves_the_revision(tmp_path: Path):
+def test_vllm_serves_the_revision():
     command = server_command("acme/tiny@v1", ModelOptions(), VllmOptions(1), Build("0.33", is_cpu=False), 1)
     assert command[command.index("--model") + 1] == "acme/tiny"
     assert command[command.index("--revision") + 1] == command[command.index("--tokenizer-revision") + 1] == "v1"

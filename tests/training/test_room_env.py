@@ -11,7 +11,6 @@ from scripted_model import random_policy
 
 from explorer.splits import SPLITS
 from roomscout import Question, RoomEnv, VectorEnv, explore, load_policy
-from roomscout.base.errors import ConfigError
 from roomscout.data.questions import QuestionError
 from roomscout.models.conversation import Conversation, Message
 from roomscout.rooms.split import SEEDS, shipped_questions
@@ -156,8 +155,8 @@ def one_question(**changes: Any) -> Question:
     [
         ({"questions": [one_question(ground_truth=None)]}, EnvError, "question 7 has no ground truth"),
         ({"questions": [one_question()], "rewards": {"speed": 1}}, EnvError, "there is no reward part speed"),
-        ({"questions": [one_question()], "temperature": 0.7}, ConfigError, "temperature has no effect on an episode"),
-        ({"endless": True, "ids": ["1"]}, ConfigError, "ids chooses among questions"),
+        ({"questions": [one_question()], "temperature": 0.7}, EnvError, "temperature has no effect on an episode"),
+        ({"endless": True, "ids": ["1"]}, EnvError, "ids chooses among questions"),
         ({"endless": True, "datasets": ["huge"], "renderer": "blind"}, QuestionError, "huge"),
     ],
 )

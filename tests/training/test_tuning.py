@@ -111,7 +111,7 @@ class TestGrpo:
         with env:
             trainer = make_trainer(options, env, questions=2)
             inputs = trainer._generate_and_score_completions([{"prompt": [{"role": "user", "content": "1"}]}] * 2)
-            turns = [each.env.state.turns for each in trainer._episodes]
+            turns = [each.state.turns for each in trainer._envs]
             ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
             seen = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
             columns = inputs["completion_ids"].shape[1]

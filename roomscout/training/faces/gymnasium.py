@@ -17,9 +17,7 @@ with importing("gymnasium", "roomscout.training.faces.gymnasium", ImportError):
     import gymnasium as gym
     from gymnasium.vector.utils import batch_space
 
-LONGEST_TEXT = 1_000_000
-"""Characters: more than any reply or message has."""
-ENDED = "the episode has ended"
+LONGEST_TEXT = 1_000_000  # characters: more than any reply or message has
 
 
 class AnyText(gym.spaces.Text):
@@ -40,15 +38,14 @@ def observation_space_of(messages: Sequence[Message]) -> gym.spaces.Dict:
     return gym.spaces.Dict({**boxes, "text": AnyText()})
 
 
-Named = dict[str, Any]
-"""An observation, the infos of a step, or options, by name, as Gymnasium has them."""
+Named = dict[str, Any]  # an observation, the infos of a step, or options, by name, as Gymnasium has them
 
 
 def observation_of(messages: Sequence[Message], space: gym.spaces.Dict) -> Named:
     """The observation that messages make."""
     views = {name: np.zeros(box.shape, np.uint8) for name, box in space.items() if isinstance(box, gym.spaces.Box)}
     views |= {name: image for name, image in _images_of(messages).items() if name in views}
-    return {**views, "text": "\n\n".join(message.text for message in messages) or ENDED}
+    return {**views, "text": "\n\n".join(message.text for message in messages) or "the episode has ended"}
 
 
 class RoomGym(gym.Env[Named, str]):
@@ -130,13 +127,13 @@ class RoomGymVector(gym.vector.VectorEnv):
     def _begin(self, places: Sequence[int], questions: Any = None) -> list[Named]:
         """Begin an episode in each of these places; the info of each, with "failed" if it could not begin."""
         begun = self.envs.reset(questions, [_seed(self.np_random) for _ in places], only=places)
+        infos: list[Named] = []
         for place, messages in zip(places, begun, strict=True):
             self._new[place] = messages
-            self._ended[place] = self.envs.failures[place] is not None
-        infos: list[Named] = []
-        for place in places:
-            if self.envs.failures[place]:
-                infos.append({"failed": self.envs.failures[place]})
+            failure = self.envs.failures[place]
+            self._ended[place] = failure is not None
+            if failure is not None:
+                infos.append({"failed": failure})
             else:
                 infos.append({"question": self.envs.envs[place].state.question.id})
         return infos

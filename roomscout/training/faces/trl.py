@@ -18,10 +18,8 @@ CALL = (
 
 class RoomTool:
     """One episode at a time of an environment, in the shape that TRL calls: `reset`, the tool `reply`, `get_reward`.
-
     `reset` begins with the question that a row of the dataset names in its column "question" (a position or an id), or
-    with a drawn one, with the row's "seed" if it has one. The prompt of the dataset may be empty.
-    """
+    with a drawn one, with the row's "seed" if it has one. The prompt of the dataset may be empty."""
 
     def __init__(self, env: RoomEnv) -> None:
         self._env = env
