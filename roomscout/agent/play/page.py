@@ -146,7 +146,6 @@ def _field(name: str, key: Key) -> dict[str, Any]:
 
 
 def _label(name: str) -> str:
-    """A key in words: those of its number, if it is one of a move, else its own."""
     if name not in WORDS:
         return name.replace("_", " ").capitalize()
     return f"{WORDS[name][0]}, {'degrees' if 'degrees' in name else 'm'} (- {WORDS[name][1].split()[-1]})"
@@ -220,8 +219,10 @@ class PlaySite(Site):
         return Page.of_json({"left": left - (answer is not None and "practice" not in given)})
 
     def _asked(self, name: str, given: Mapping[str, str]) -> "tuple[Asked | None, int | None]":
-        asked, left = self._policy.current(name)
-        return (self._policy.practice(name, given["practice"] == "begin") if "practice" in given else asked), left
+        turn, left = self._policy.current(name)
+        if "practice" in given:
+            turn = self._policy.practice(name, given["practice"] == "begin")
+        return turn, left
 
     def _state(self, name: str, given: Mapping[str, str], asked: "Asked | None", left: int | None) -> Page:
         if asked is None:
@@ -229,6 +230,7 @@ class PlaySite(Site):
         if given.get("in_use") == "1":
             asked.see()
         number, of = self._policy.place(name)
-        found = {"left": left, "number": number, "of": of, "can_practise": can_practise(asked.state)}
-        known = given.get("has") == asked.turn["key"]
-        return Page.of_json({**found, **({"key": asked.turn["key"]} if known else asked.turn)})
+        progress = {"left": left, "number": number, "of": of, "can_practise": can_practise(asked.state)}
+        key = asked.turn["key"]
+        turn = {"key": key} if given.get("has") == key else asked.turn
+        return Page.of_json(progress | turn)

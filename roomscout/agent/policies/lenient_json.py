@@ -238,9 +238,8 @@ class _Reader:
 
 
 def _scalar(token: re.Match[str]) -> object:
-    """The value of a token that is not a mark."""
-    kind = token.lastgroup
-    said = token[str(token.lastgroup)]
+    kind = str(token.lastgroup)
+    said = token[kind]
     if kind == "word":
         return _LITERALS.get(said.lower(), said)
     if kind != "number":

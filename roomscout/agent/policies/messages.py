@@ -85,7 +85,6 @@ def _degrees(angle_deg: float) -> str:
 
 
 def _pictures(prompts: Prompts, observation: Observation) -> str:
-    """A sentence on each picture of the question."""
     return _joined(*(prompts.picture.format(number=number + 1) for number in range(len(observation.pictures))))
 
 
@@ -131,7 +130,6 @@ def _joined(*sentences: str) -> str:
 
 
 def _extent(prompts: Prompts, question: Question, observation: Observation) -> str:
-    """The room's extent, in the scan's coordinates and from the start."""
     scan = observation.extent
     start = scan if question.kind.in_scan_coordinates else observation.extent_from_start
     ranges = {"x": scan.x_m, "y": scan.y_m, "start_x": start.x_m, "start_y": start.y_m}
@@ -139,7 +137,6 @@ def _extent(prompts: Prompts, question: Question, observation: Observation) -> s
 
 
 def _position(prompts: Prompts, question: Question, observation: Observation) -> str:
-    """The camera's position and heading, in the scan's coordinates and from the start."""
     pose = observation.pose
     floor_z_m = observation.extent.floor_z_m
     in_scan = question.kind.in_scan_coordinates
