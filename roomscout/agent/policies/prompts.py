@@ -385,7 +385,7 @@ def _stand_ins(controls: Controls) -> dict[str, str]:
         (watches and controls.moves == "none", {"system": "one_view", "last_turn": "last_one_view"}),
         (watches and controls.at_once, {"system": "at_once", "last_turn": "last_at_once", "view": "view"}),
     )
-    stand_ins = {}
+    stand_ins: dict[str, str] = {}
     for applies, variants in rows:
         if applies:
             stand_ins |= variants
