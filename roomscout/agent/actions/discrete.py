@@ -38,19 +38,19 @@ def _key(names: list[str], example: str) -> dict[str, Key]:
     }
 
 
-def read(fields: Fields, place: Place, known: dict[str, CameraMove] = STEPS) -> Read:
+def read(fields: Fields, place: Place) -> Read:
     """The steps of `actions` in their order; a reply that is done needs none."""
     said = fields.get("actions")
     if said is None and "actions" not in fields and not fields.get("done"):
-        raise ValueError(f'it has no actions: write some of {", ".join(known)}, joined by "|"')
+        raise ValueError(f'it has no actions: write some of {", ".join(STEPS)}, joined by "|"')
     if not isinstance(said, str | None):
         raise ValueError(f'actions must be a text such as "turn_left|move_forward", not {shown(said)}')
     names = [name.strip().lower() for name in (said or "").split("|") if name.strip()]
-    if wrong := [name for name in names if name not in known]:
-        raise ValueError(f"there is no action {shown(wrong[0])}: actions are {', '.join(known)}")
+    if wrong := [name for name in names if name not in STEPS]:
+        raise ValueError(f"there is no action {shown(wrong[0])}: actions are {', '.join(STEPS)}")
     if len(names) > MOST:
         raise ValueError(f"it has {len(names)} actions: write at most {MOST}")
-    return Read(CameraMove.in_order([known[name] for name in names]))
+    return Read(CameraMove.in_order([STEPS[name] for name in names]))
 
 
 DISCRETE = ActionSpace(

@@ -50,7 +50,7 @@ def _finite(name: str, value: object) -> float:
 def _space(name: str, count: str, limits: Mapping[str, float], more: str = "") -> ActionSpace:
     """The space of these numbers; `more` are the lines on those that METRIC lacks, which turn the camera in place."""
     reading = partial(_read, limits)
-    turns = {each: Key() for each in limits if each not in LIMITS or each == "rotation_angle_degrees"}
+    turns = {number: Key() for number in limits if number not in LIMITS or number == "rotation_angle_degrees"}
     return ActionSpace(
         name=name,
         keys=dict.fromkeys(limits, Key()),

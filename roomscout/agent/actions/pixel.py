@@ -28,16 +28,16 @@ _LINES = (
 )
 
 
-def read(fields: Fields, place: Place, known: tuple[str, ...]) -> Read:
-    """The move of `action`, one of `known`, towards `point`; a reply that is done needs none."""
+def read(fields: Fields, place: Place, actions: tuple[str, ...]) -> Read:
+    """The move of `action`, one of `actions`, towards `point`; a reply that is done needs none."""
     said = fields.get("action")
     if said is None and ("action" in fields or fields.get("done")):
         return Read(CameraMove())
     if said is None:
-        raise ValueError(f"it has no action: write one of {', '.join(known)}")
+        raise ValueError(f"it has no action: write one of {', '.join(actions)}")
     action = re.sub(r"[\s-]+", "_", said.strip().lower()) if isinstance(said, str) else None
-    if action not in known:
-        raise ValueError(f"there is no action {shown(said)}: actions are {', '.join(known)}")
+    if action not in actions:
+        raise ValueError(f"there is no action {shown(said)}: actions are {', '.join(actions)}")
     if action in TURNS:
         return Read(TURNS[action])
     point = fields.get("mark") if fields.get("point") is None else fields["point"]
@@ -57,15 +57,15 @@ def read(fields: Fields, place: Place, known: tuple[str, ...]) -> Read:
 
 def _space(pointing: tuple[str, ...], more: str, turning: ActionSpace | None = None) -> ActionSpace:
     """The space of the actions that need a point, and TURNS; `more` is what the prompt says of going."""
-    known = (*pointing, *TURNS)
-    words = " | ".join(json.dumps(json.dumps(each)) for each in (None, *known))
-    schema = {"type": ["string", "null"], "enum": [None, *known]}
-    said = f"{', '.join(known[:-1])} or {known[-1]}; null to stay"
+    actions = (*pointing, *TURNS)
+    words = " | ".join(json.dumps(json.dumps(action)) for action in (None, *actions))
+    schema = {"type": ["string", "null"], "enum": [None, *actions]}
+    said = f"{', '.join(actions[:-1])} or {actions[-1]}; null to stay"
     return ActionSpace(
         name="pixel",
         keys={"action": Key(pointing[-1], None, f"({words})", schema), "point": POINT},
         lines=_LINES % (said, more),
-        read=partial(read, known=known),
+        read=partial(read, actions=actions),
         turning=turning,
         pitches=True,
         marked=MARKED,

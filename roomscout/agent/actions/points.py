@@ -37,8 +37,8 @@ class SeenPlace:
     def surface_at(self, x: float, y: float) -> np.ndarray | None:
         """The point of the scan at a pixel, (3,) world metres; None in a hole."""
         surface = self._sight.surface_at(x, y)
-        found = None if surface is None else (float(surface[0]), float(surface[1]), float(surface[2]))
-        self.seen.setdefault((x, y), SeenPoint((x, y), found))
+        recorded = None if surface is None else (float(surface[0]), float(surface[1]), float(surface[2]))
+        self.seen.setdefault((x, y), SeenPoint((x, y), recorded))
         return surface
 
     def pixel_of_mark(self, number: int) -> Pixel | None:
@@ -87,7 +87,7 @@ def written(value: object) -> str:
     numbers = _numbers(value)
     if len(numbers) == 1:
         return f"mark {numbers[0]:g}"
-    return f"[{', '.join(f'{each:g}' for each in numbers)}]" if 1 < len(numbers) <= 4 else shown(value)
+    return f"[{', '.join(f'{number:g}' for number in numbers)}]" if 1 < len(numbers) <= 4 else shown(value)
 
 
 def _numbers(value: Any) -> list[float]:
@@ -98,6 +98,8 @@ def _numbers(value: Any) -> list[float]:
         value = value.strip().strip("[]()").replace(",", " ").split()
     listed = value if isinstance(value, list) else [value]
     try:
-        return [float(each) for each in listed] if all(type(each) in (int, float, str) for each in listed) else []
+        if all(type(number) in (int, float, str) for number in listed):
+            return [float(number) for number in listed]
+        return []
     except (ValueError, OverflowError):
         return []

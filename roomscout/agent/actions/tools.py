@@ -56,7 +56,7 @@ def measured(said: object, place: Place) -> ToolUse:
     if not isinstance(said, list) or len(said) != 2:
         raise ValueError(f"measure must be [[x1, y1], [x2, y2]] in pixels, not {written(said)}")
     ends = []
-    for pixel in [pixel_of("measure", each, place) for each in said]:
+    for pixel in [pixel_of("measure", point, place) for point in said]:
         if (surface := place.surface_at(*pixel)) is None:
             return ToolUse("measure", f"nothing: {hole_at(pixel)}", None)
         ends.append(surface)

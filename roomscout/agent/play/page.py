@@ -64,7 +64,7 @@ def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
             messages.append({"role": message.role, "text": _for_people(message.text, keys), "images": images})
     with question.kind_code("form"):
         form = question.kind.form(question.letters)
-    options = [(each, f"{each}. {escaped_text(question.text_of(each))}") for each in question.letters]
+    options = [(letter, f"{letter}. {escaped_text(question.text_of(letter))}") for letter in question.letters]
     if not options and isinstance(question.kind, YesNo):
         options = [("yes", "yes"), ("no", "no")]
     if question.kind.judges_camera:
@@ -115,7 +115,7 @@ def controls_of(state: QuestionState) -> dict[str, Any]:
                 amount = step if amount > 0 else -step
                 shortcut = {"field": field["name"], "add": amount / per_unit, "per_unit": per_unit}
             key = KEYS[name][amount < 0]
-            free = all(each["key"] != key for each in shortcuts)
+            free = all(other["key"] != key for other in shortcuts)
             label = f"{WORDS[name][amount < 0]} {abs(amount):g} {'degrees' if 'degrees' in name else 'm'}"
             shortcuts.append(shortcut | {"key": key if free else "", "label": label})
     return {"fields": fields, "shortcuts": shortcuts}
@@ -125,28 +125,27 @@ def aimed(state: QuestionState, controls: Mapping[str, Any], x: float, y: float)
     """The numbers that turn the camera towards a pixel of the view, by their fields; none if no number turns it."""
     left, above = direction_of((x, y), SeenPlace(state.observation, state.environment.sight))
     angles = {"ArrowLeft": left, "PageUp": above - state.observation.pose.pitch_deg}
-    turns = [each for each in controls["shortcuts"] if "add" in each and each["key"] in angles]
-    return {each["field"]: round(angles[each["key"]] / each["per_unit"], 1) for each in turns}
+    turns = [shortcut for shortcut in controls["shortcuts"] if "add" in shortcut and shortcut["key"] in angles]
+    return {turn["field"]: round(angles[turn["key"]] / turn["per_unit"], 1) for turn in turns}
 
 
 def _field(name: str, key: Key) -> dict[str, Any]:
     """A key of the space: its value that does not move the camera, and what its schema allows."""
-    found: dict[str, Any] = {"name": name, "label": _label(name), "still": key.still, "example": key.example}
+    field: dict[str, Any] = {"name": name, "label": _label(name), "still": key.still, "example": key.example}
     lists = [form for form in key.schema.get("anyOf", [key.schema]) if form.get("type") == "array"]
     if lists:
-        found["points"] = 1 if lists[0]["items"].get("type") == "number" else lists[0].get("maxItems", 1)
+        field["points"] = 1 if lists[0]["items"].get("type") == "number" else lists[0].get("maxItems", 1)
     elif "enum" in key.schema:
-        found["choices"] = [each for each in key.schema["enum"] if each is not None]
+        field["choices"] = [choice for choice in key.schema["enum"] if choice is not None]
     elif "pattern" in key.schema:
-        found["words"] = list(dict.fromkeys(re.findall(r"[A-Za-z]\w*", key.schema["pattern"])))
-        found["between"] = "".join(re.findall(r"\W+", str(key.example))[:1])
+        field["words"] = list(dict.fromkeys(re.findall(r"[A-Za-z]\w*", key.schema["pattern"])))
+        field["between"] = "".join(re.findall(r"\W+", str(key.example))[:1])
     else:
-        found["number"] = key.schema.get("type") == "number"
-    return found
+        field["number"] = key.schema.get("type") == "number"
+    return field
 
 
 def _label(name: str) -> str:
-    """A key in words: those of its number, if it is one of a move, else its own."""
     if name not in WORDS:
         return name.replace("_", " ").capitalize()
     return f"{WORDS[name][0]}, {'degrees' if 'degrees' in name else 'm'} (- {WORDS[name][1].split()[-1]})"
@@ -220,8 +219,10 @@ class PlaySite(Site):
         return Page.of_json({"left": left - (answer is not None and "practice" not in given)})
 
     def _asked(self, name: str, given: Mapping[str, str]) -> "tuple[Asked | None, int | None]":
-        asked, left = self._policy.current(name)
-        return (self._policy.practice(name, given["practice"] == "begin") if "practice" in given else asked), left
+        turn, left = self._policy.current(name)
+        if "practice" in given:
+            turn = self._policy.practice(name, given["practice"] == "begin")
+        return turn, left
 
     def _state(self, name: str, given: Mapping[str, str], asked: "Asked | None", left: int | None) -> Page:
         if asked is None:
@@ -229,6 +230,7 @@ class PlaySite(Site):
         if given.get("in_use") == "1":
             asked.see()
         number, of = self._policy.place(name)
-        found = {"left": left, "number": number, "of": of, "can_practise": can_practise(asked.state)}
-        known = given.get("has") == asked.turn["key"]
-        return Page.of_json({**found, **({"key": asked.turn["key"]} if known else asked.turn)})
+        progress = {"left": left, "number": number, "of": of, "can_practise": can_practise(asked.state)}
+        key = asked.turn["key"]
+        turn = {"key": key} if given.get("has") == key else asked.turn
+        return Page.of_json(progress | turn)

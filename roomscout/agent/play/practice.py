@@ -20,8 +20,8 @@ def practice_like(state: QuestionState) -> QuestionState:
     """An episode under the rules and with the camera of `state`, at its first view; raises RenderError."""
     room = make_room(SEED, 0, level=LEVELS[LEVEL])
     (row,) = room_questions(room, SEED, {TYPE: 1})
-    known = {each.name for each in fields(Question)}
-    values = {name: value for name, value in row.items() if name in known} | {"id": "practice", "options": ()}
+    names = {field.name for field in fields(Question)}
+    values = {name: value for name, value in row.items() if name in names} | {"id": "practice", "options": ()}
     question = with_kind(Question(**values), BENCHMARK)
     scene = room.scene
     library = state.environment.library

@@ -78,8 +78,8 @@ class Policy(Protocol):
         return None
 
     def answer_now(self, states: "Sequence[QuestionState]") -> list[Decision] | None:
-        """What each question would be answered if the current turn were its last, in order. Called after
-        `decide`, with those of its questions that go on; changes nothing of them. None if it cannot tell."""
+        """What each question would be answered if the current turn were its last, in order. Called after `decide`, with
+        those of its questions that go on; changes nothing of them. None if it cannot tell."""
         return None
 
     def moves(self, question: "Question", sample: int, most: int) -> int:

@@ -34,7 +34,7 @@ _BEGUN_NUMBER = re.compile(r"[-+−.0-9]++(?:[eE][-+]?)?\Z")
 _END = re.compile(r"(?:\s++|```|</[\w:]++>)*+\Z")
 """The end of the text, where a code fence and tags may close."""
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\n": ""} | {each: each for each in "\"'/\\“”„‘’"}
+_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\n": ""} | {mark: mark for mark in "\"'/\\“”„‘’"}
 _LITERALS = {"true": True, "false": False, "null": None, "none": None}
 
 
@@ -78,10 +78,10 @@ def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
         if work > MOST_WORK:
             raise ValueError("no complete JSON object, only too many braces")
         if failed is None:
-            found = with_any(reader.value, keys)
+            fields = with_any(reader.value, keys)
             position = reader.position
-            if found is not None:
-                last = found
+            if fields is not None:
+                last = fields
             elif position > why_at:
                 why = f"no JSON object with one of the keys {', '.join(keys)}"
                 why_at = position
@@ -91,9 +91,10 @@ def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
                 why_at = reader.position
             skipped.update(reader.not_to_be_tried(keys))
         else:
-            found = with_any(reader.value, keys) if failed == _CUT_OFF and reader.lacks_only_brackets() else None
-            if found is not None and keys[-1] in found:
-                return found
+            if failed == _CUT_OFF and reader.lacks_only_brackets():
+                fields = with_any(reader.value, keys)
+                if fields is not None and keys[-1] in fields:
+                    return fields
             why = f"no complete JSON object, only one that is {failed}"
             break
     if last is None:
@@ -118,13 +119,13 @@ def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:
     """The last object with one of `keys`, among `value` and what is in objects and lists without; None if none has."""
     waiting = [value]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            if any(key in each for key in keys):
-                return each
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if any(key in value for key in keys):
+                return value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
     return None
 
 
@@ -163,8 +164,8 @@ class _Reader:
 
     def not_to_be_tried(self, keys: Sequence[str]) -> list[int]:
         """Where objects start that are not closed; if one of them has one of `keys`, also all those in them."""
-        unclosed = [(start, each) for start, each in self._open if isinstance(each, dict)]
-        if any(key in each for _, each in unclosed for key in keys):
+        unclosed = [(start, fields) for start, fields in self._open if isinstance(fields, dict)]
+        if any(key in fields for _, fields in unclosed for key in keys):
             return self._objects
         return [start for start, _ in unclosed]
 
@@ -206,8 +207,7 @@ class _Reader:
             else:
                 container.append(value)
             if mark:
-                end = "}" if mark == "{" else "]"
-                self._members(value, end)
+                self._members(value, {"{": "}", "[": "]"}[mark])
             if self._token(_COMMA, ",，" + closing)["mark"] == closing:
                 break
         self._open.pop()
@@ -238,9 +238,8 @@ class _Reader:
 
 
 def _scalar(token: re.Match[str]) -> object:
-    """The value of a token that is not a mark."""
-    kind = token.lastgroup
-    said = token[str(token.lastgroup)]
+    kind = str(token.lastgroup)
+    said = token[kind]
     if kind == "word":
         return _LITERALS.get(said.lower(), said)
     if kind != "number":
@@ -253,9 +252,11 @@ def _scalar(token: re.Match[str]) -> object:
 def _unescaped(raw: str) -> str:
     """A string's characters; unknown escapes stay as they are."""
 
-    def character(found: re.Match[str]) -> str:
-        four_digits, two_digits, other = found.groups()
-        return chr(int(four_digits or two_digits, 16)) if other is None else _ESCAPED.get(other, "\\" + other)
+    def character(escape: re.Match[str]) -> str:
+        four_digits, two_digits, other = escape.groups()
+        if other is not None:
+            return _ESCAPED.get(other, "\\" + other)
+        return chr(int(four_digits or two_digits, 16))
 
     text = _ESCAPE.sub(character, raw)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # joins surrogate pairs

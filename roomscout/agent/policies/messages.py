@@ -57,7 +57,9 @@ def message_of_all_turns(
     boxes = _boxes(prompts, prompts.boxes or prompts.boxes_seen, question, observations[-1])
     pictures = _pictures(prompts, observations[0])
     parts = filter(None, [pictures, _question_text(prompts, question), extent, "\n".join(views), boxes, last])
-    return Message("user", "\n\n".join(parts), tuple(shot for each in observations for shot in each.shown))
+    return Message(
+        "user", "\n\n".join(parts), tuple(shot for observation in observations for shot in observation.shown)
+    )
 
 
 def _system_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch_deg: float) -> str:
@@ -83,7 +85,6 @@ def _degrees(angle_deg: float) -> str:
 
 
 def _pictures(prompts: Prompts, observation: Observation) -> str:
-    """A sentence on each picture of the question."""
     return _joined(*(prompts.picture.format(number=number + 1) for number in range(len(observation.pictures))))
 
 
@@ -104,19 +105,23 @@ def _outcome(words: OutcomePrompts, turn: Turn) -> str:
     if turn.clamped:
         lines.append(words.clamped.format(values=", ".join(turn.clamped)))
     assert turn.move is not None, "a turn that did not end the question has a move"
-    lines += [words.measured.format(result=each.result) for each in turn.uses]
+    lines += [words.measured.format(result=use.result) for use in turn.uses]
     move = turn.move
     turned = turn.turned_deg
-    side = "left" if turned >= 0 else "right"
-    lines += [words.turned.format(degrees=abs(turned), side=side)] if turned else [words.not_turned]
+    if turned:
+        lines.append(words.turned.format(degrees=abs(turned), side="left" if turned > 0 else "right"))
+    else:
+        lines.append(words.not_turned)
     if move.pose.pitch_deg != turn.pose.pitch_deg:
         pitch = move.pose.pitch_deg
         lines.append(words.looks.format(degrees=abs(pitch), side="up" if pitch >= 0 else "down"))
     if move.blocked or move.clipped:
         stopped = words.blocked if move.blocked else words.clipped
         lines.append(stopped.format(moved_m=move.moved_m, requested_m=move.requested_m))
+    elif move.requested_m:
+        lines.append(words.moved.format(moved_m=move.moved_m))
     else:
-        lines += [words.moved.format(moved_m=move.moved_m)] if move.requested_m else [words.not_moved]
+        lines.append(words.not_moved)
     return _joined(*lines)
 
 
@@ -125,7 +130,6 @@ def _joined(*sentences: str) -> str:
 
 
 def _extent(prompts: Prompts, question: Question, observation: Observation) -> str:
-    """The room's extent, in the scan's coordinates and from the start."""
     scan = observation.extent
     start = scan if question.kind.in_scan_coordinates else observation.extent_from_start
     ranges = {"x": scan.x_m, "y": scan.y_m, "start_x": start.x_m, "start_y": start.y_m}
@@ -133,7 +137,6 @@ def _extent(prompts: Prompts, question: Question, observation: Observation) -> s
 
 
 def _position(prompts: Prompts, question: Question, observation: Observation) -> str:
-    """The camera's position and heading, in the scan's coordinates and from the start."""
     pose = observation.pose
     floor_z_m = observation.extent.floor_z_m
     in_scan = question.kind.in_scan_coordinates
@@ -150,10 +153,10 @@ def _position(prompts: Prompts, question: Question, observation: Observation) ->
     )
 
 
-def _boxes(prompts: Prompts, template: str, question: Question, observation: Observation, known: int = 0) -> str:
-    """The objects told but the `known` first ones, by name, in the coordinates of the position that the model reads.
+def _boxes(prompts: Prompts, template: str, question: Question, observation: Observation, first: int = 0) -> str:
+    """The objects told from the `first` one on, by name, in the coordinates of the position that the model reads.
     Empty without a template. Objects of one name are numbered in the order in which they are told."""
-    if not template or not observation.objects[known:]:
+    if not template or not observation.objects[first:]:
         return prompts.no_boxes.format() if template else ""
     in_scan = question.kind.in_scan_coordinates or prompts.in_scan_coordinates
     origin = SCAN_ORIGIN if in_scan else observation.start
@@ -169,7 +172,7 @@ def _boxes(prompts: Prompts, template: str, question: Question, observation: Obs
         heading = round(pose.heading_deg) % 180
         values = {"height": height, "length": length, "width": width, "tall": tall, "heading": heading}
         lines.append((box.name, prompts.box.format(name=name, x=pose.x_m, y=pose.y_m, **values)))
-    listed = "\n".join(line for _, line in sorted(lines[known:], key=itemgetter(0)))
+    listed = "\n".join(line for _, line in sorted(lines[first:], key=itemgetter(0)))
     start = origin.relative(observation.start)
     place = {"start_x": start.x_m, "start_y": start.y_m, "start_heading": round(start.heading_deg) % 360}
     return template.format(objects=listed, **place)

@@ -124,7 +124,7 @@ class GreedyCoverage(Mover):
 
     def __init__(self, seed: int, camera: Intrinsics, translation: bool) -> None:
         super().__init__(seed, camera, translation)
-        self._known = WeakKeyDictionary[Scene, dict[tuple[CameraPose, ...], tuple[CameraAction, float]]]()
+        self._searched = WeakKeyDictionary[Scene, dict[tuple[CameraPose, ...], tuple[CameraAction, float]]]()
 
     def next_move(self, state: QuestionState) -> Move:
         """The move to the best candidate."""
@@ -133,62 +133,59 @@ class GreedyCoverage(Mover):
 
     def _to_new_surface(self, env: ExplorationEnv, poses: Sequence[CameraPose]) -> tuple[CameraAction, float]:
         """The move that shows the most new surface, and which share of all that is; each path is searched once."""
-        known = self._known.setdefault(env.scene, {})
+        searched = self._searched.setdefault(env.scene, {})
         path = tuple(poses)
-        here = poses[-1]
-        if path in known:
-            return known[path]
+        if path in searched:
+            return searched[path]
         coverage = SurfaceCoverage(env.scene)
         best = CameraAction()
         most = -1
         for pose in poses:
             coverage.add(pose, self._camera)
-        for offset, place in self._places(env, here):
+        for offset, place in self._places(env, poses[-1]):
             unseen = coverage.unobstructed(place.position) & ~coverage.seen
             for turn in self.HEADINGS_DEG:
-                shown = int(np.count_nonzero(unseen & coverage.in_frame(place.turned(turn), self._camera)))
-                if shown > most:
-                    best = turn_then_move(here, turn, offset)
-                    most = shown
-        known[path] = best, most / len(coverage.points)
-        return known[path]
+                new = int(np.count_nonzero(unseen & coverage.in_frame(place.turned(turn), self._camera)))
+                if new > most:
+                    best = turn_then_move(poses[-1], turn, offset)
+                    most = new
+        searched[path] = best, most / len(coverage.points)
+        return searched[path]
 
-    def _places(self, env: ExplorationEnv, here: CameraPose) -> Iterator[tuple[np.ndarray, CameraPose]]:
-        """The (3,) offset of each move, and the pose at which it ends, with the heading of `here`; nearest first."""
-        yield np.zeros(3), here
+    def _places(self, env: ExplorationEnv, start: CameraPose) -> Iterator[tuple[np.ndarray, CameraPose]]:
+        """The (3,) offset of each move, and the pose at which it ends, with the heading of `start`; nearest first."""
+        yield np.zeros(3), start
         for distance in self.DISTANCES_M if self._translation else ():
             for direction in self.DIRECTIONS_DEG:
-                heading = here.turned(direction)
-                outcome = env.outcome(CameraAction(direction, forward_meters=distance), here)
-                yield distance * heading.forward, here.at(outcome.pose.position)
+                heading = start.turned(direction)
+                outcome = env.outcome(CameraAction(direction, forward_meters=distance), start)
+                yield distance * heading.forward, start.at(outcome.pose.position)
 
 
-def turn_then_move(here: CameraPose, turn_deg: float, offset: np.ndarray) -> CameraAction:
+def turn_then_move(pose: CameraPose, turn_deg: float, offset: np.ndarray) -> CameraAction:
     """The action that turns by `turn_deg`, then moves by a (3,) horizontal `offset` in world metres."""
-    turned = here.turned(turn_deg)
-    forward, left = (
-        float(np.clip(offset @ axis, -MOVE_LIMIT_M, MOVE_LIMIT_M)) for axis in (turned.forward, turned.left)
-    )
+    turned = pose.turned(turn_deg)
+    forward = float(np.clip(offset @ turned.forward, -MOVE_LIMIT_M, MOVE_LIMIT_M))
+    left = float(np.clip(offset @ turned.left, -MOVE_LIMIT_M, MOVE_LIMIT_M))
     return CameraAction(turn_deg, round(forward, 3), round(left, 3))
 
 
 def way_to_truth(env: ExplorationEnv, question: Question) -> list[CameraAction]:
     """The moves from where the camera is to the pose that a question has as its truth: to its height, and from there on
     the shortest free path. Raises SceneError if there is none."""
-    here = env.observation.pose
+    pose = env.observation.pose
     goal = CameraPose.of_text(question.ground_truth or "")
-    path = list[CameraAction]()
-    rise_m = goal.z_m - here.z_m
+    rise_m = goal.z_m - pose.z_m
     levels = math.ceil(abs(rise_m) / HEIGHT_LIMIT_M - 1e-6)  # up or down first, then level
-    path += [CameraAction(z_delta_meters=round(rise_m / max(levels, 1), 3))] * levels
-    here = replace(here, z_m=goal.z_m)
-    places = Paths(env.scene, here.position, MOVE_LIMIT_M - 0.01).to(goal.position)
+    path = [CameraAction(z_delta_meters=round(rise_m / max(levels, 1), 3))] * levels
+    pose = replace(pose, z_m=goal.z_m)
+    places = Paths(env.scene, pose.position, MOVE_LIMIT_M - 0.01).to(goal.position)
     if places is None:
         raise SceneError(f"{env.scene.name}: no free path leads from the start of question {question.id} to its pose")
     for place in places:
-        action = turn_then_move(here, here.turn_to(goal), place - here.position)
-        path.append(replace(action, pitch_angle_degrees=goal.pitch_deg - here.pitch_deg))
-        here = goal.at(place)
+        action = turn_then_move(pose, pose.turn_to(goal), place - pose.position)
+        path.append(replace(action, pitch_angle_degrees=goal.pitch_deg - pose.pitch_deg))
+        pose = goal.at(place)
     return path
 
 
@@ -207,41 +204,47 @@ class ShowNeeded(GreedyCoverage):
         question = state.question
         path = list[Move]()
         if question.kind.judges_camera:
-            at = env.observation.pose
-            for each in way_to_truth(env, question)[: state.steps]:
-                outcome = env.outcome(each, at)
-                path.append(Move(each, outcome))
-                at = outcome.pose
+            pose = env.observation.pose
+            for action in way_to_truth(env, question)[: state.steps]:
+                outcome = env.outcome(action, pose)
+                path.append(Move(action, outcome))
+                pose = outcome.pose
             state.shorten(path, "")
             return
         boxes = env.library.boxes_of(question)
         needed = needed_for(question.question, question.options, boxes)
-        places = [[place for place, box in enumerate(boxes) if box in each.boxes] for each in needed]
-        shown = NeededObjects(env.scene, geometry_of(boxes), needed, places, self._camera, np.zeros(len(boxes)))
+        places = [[place for place, box in enumerate(boxes) if box in category.boxes] for category in needed]
+        objects = NeededObjects(env.scene, geometry_of(boxes), needed, places, self._camera, np.zeros(len(boxes)))
         poses = [env.observation.pose]
-        shown.best[:] = shown.values(poses[0])
-        while len(path) < state.steps and (action := self._next(env, shown, poses)) is not None:
-            outcome = env.outcome(action, poses[-1])
-            path.append(Move(action, outcome))
+        objects.best[:] = objects.values(poses[0])
+        while len(path) < state.steps:
+            move = self._next(env, objects, poses)
+            if move is None:
+                break
+            outcome = env.outcome(move, poses[-1])
+            path.append(Move(move, outcome))
             poses.append(outcome.pose)
-            np.maximum(shown.best, shown.values(outcome.pose), out=shown.best)
-        if missing := shown.not_well(poses):
+            np.maximum(objects.best, objects.values(outcome.pose), out=objects.best)
+        missing = objects.not_well(poses)
+        if missing:
             log.info("[%s] the path does not show well: %s", state.label, missing)
         state.shorten(path, missing)
 
     next_move = Mover.next_move
 
-    def _next(self, env: ExplorationEnv, shown: "NeededObjects", poses: Sequence[CameraPose]) -> CameraAction | None:
+    def _next(self, env: ExplorationEnv, objects: "NeededObjects", poses: Sequence[CameraPose]) -> CameraAction | None:
         """The move that shows most of what is missing, or else new surface; None if none is needed or helps."""
         best = CameraAction()
         most = LEAST_GAIN
         nearest_m = np.inf
-        least = [values[-1] for values in shown.needed_of(shown.best)]
+        least = [values[-1] for values in objects.needed_of(objects.best)]
         for offset, place in self._places(env, poses[-1]) if min(least, default=1) < 1 else ():
-            if (away_m := float(np.linalg.norm(offset))) > nearest_m + 0.01:
+            away_m = float(np.linalg.norm(offset))
+            if away_m > nearest_m + 0.01:
                 break
-            for turn in self.HEADINGS_DEG if shown.in_sight(place.position) else ():
-                if (gain := shown.gain(place.turned(turn))) > most + 1e-9:
+            for turn in self.HEADINGS_DEG if objects.in_sight(place.position) else ():
+                gain = objects.gain(place.turned(turn))
+                if gain > most + 1e-9:
                     best = turn_then_move(poses[-1], turn, offset)
                     most = gain
                     nearest_m = away_m
@@ -259,26 +262,25 @@ class NeededObjects:
     at the pixels that are enough to see it well, CUT of that if the edge of the view cuts it, and less for fewer
     pixels."""
 
-    scene: Scene  # the scan
-    boxes: Boxes  # those of its K objects
-    needed: Sequence[Needed]  # the categories that the question needs
-    places: Sequence[Sequence[int]]  # for each of these, the places of its objects among the boxes
-    camera: Intrinsics  # draws the views
-    best: np.ndarray  # (K,) the most that each object has counted
+    scene: Scene  # which may hide them
+    boxes: Boxes  # all K of the scan
+    needed: Sequence[Needed]  # the categories of the question
+    places: Sequence[Sequence[int]]  # of each category, the places of its objects in `boxes`
+    camera: Intrinsics  # that draws the views
+    best: np.ndarray  # (K,) the most that each box has counted so far
 
     def needed_of(self, values: np.ndarray) -> list[list[float]]:
         """For each category, the values (K,) of as many objects as are needed, largest first."""
         return [
-            sorted(values[places].tolist(), reverse=True)[: each.enough]
-            for each, places in zip(self.needed, self.places, strict=True)
+            sorted(values[places].tolist(), reverse=True)[: category.enough]
+            for category, places in zip(self.needed, self.places, strict=True)
         ]
 
     def gain(self, pose: CameraPose) -> float:
         """How much more the objects count with a view from a pose."""
-        with_view = np.maximum(self.best, self.values(pose))
-        return sum(
-            sum(after) - sum(before) for after, before in zip(*map(self.needed_of, (with_view, self.best)), strict=True)
-        )
+        before = self.needed_of(self.best)
+        after = self.needed_of(np.maximum(self.best, self.values(pose)))
+        return sum(sum(more) - sum(less) for more, less in zip(after, before, strict=True))
 
     def in_sight(self, position: np.ndarray) -> bool:
         """Whether something that could count more may be seen from a (3,) position, by rays to 27 points in its box."""
@@ -296,9 +298,11 @@ class NeededObjects:
         values = np.zeros(len(self.boxes))
         camera = self.camera
         for place in chain(*self.places):
-            if window := window_of(self.boxes.corners(place), pose, camera):
-                (top, bottom), (left, right) = ((side.start, side.stop) for side in window)
-                whole = top > 0 and left > 0 and bottom < camera.height and right < camera.width
+            window = window_of(self.boxes.corners(place), pose, camera)
+            if window:
+                rows, columns = window
+                whole = rows.start > 0 and columns.start > 0
+                whole = whole and rows.stop < camera.height and columns.stop < camera.width
                 values[place] = 1 if whole else CUT
         if (values > self.best).any():
             pixels = object_pixels(self.scene, pose, camera, self.boxes, SEARCH_PX)
@@ -309,11 +313,13 @@ class NeededObjects:
         """What views from these poses do not show well, in words, by their full number of pixels."""
         pixels = [object_pixels(self.scene, pose, self.camera, self.boxes) for pose in poses if self.needed]
         enough = enough_pixels(self.camera.width, self.camera.height)
-        found = list[SeenObjects]()
-        for each, places in zip(self.needed, self.places, strict=True):
+        missing = list[str]()
+        for category, places in zip(self.needed, self.places, strict=True):
             counts = tuple(tuple(int(of_view[place]) for of_view in pixels) for place in places)
-            found.append(SeenObjects(each.category, each.enough, counts))
-        return ", ".join(each.in_words for each in found if each.most_pixels < enough)
+            seen = SeenObjects(category.category, category.enough, counts)
+            if seen.most_pixels < enough:
+                missing.append(seen.in_words)
+        return ", ".join(missing)
 
 
 def _in_words(name: str, value: object) -> str:
@@ -346,15 +352,15 @@ class RecordedMoves(Mover):
         self._samples = facts.samples
         self._numbers = {question.id: number for number, question in enumerate(recorded, start=1)}
         self._rows = {row.episode: row for row in reader.rows}
-        asked = {(each.id, each.scene, each.question) for each in recorded}
+        identities = {(question.id, question.scene, question.question) for question in recorded}
         for question in questions:
-            if (question.id, question.scene, question.question) not in asked:
+            if (question.id, question.scene, question.question) not in identities:
                 raise SettingError(f"{folder} has not asked question {question.id}: ask its own", setting="moves_of")
             rows = [self._rows.get(self._episode(question, sample)) for sample in range(1, samples + 1)]
             if not all(row and not row.failed for row in rows):
                 why = f"{folder} has not answered question {question.id}: resume that run and retry what failed in it"
                 raise SettingError(f"{why}, or leave the question out", setting="moves_of")
-        most = max((self._made(each, 1) for each in questions), default=0)
+        most = max((self._made(question, 1) for question in questions), default=0)
         if most > steps:
             log.info("the run repeats only the first %d of up to %d moves of %s", steps, most, folder)
 

@@ -243,7 +243,9 @@ class Prompts:
         for lacking in self.variants.advice_untold:
             if why := wrong_needs(lacking):
                 raise ValueError(f"variants.advice_untold {why}")
-        for kind, text in chain(self.advice.items(), *(each.items() for each in self.variants.advice_untold.values())):
+        for kind, text in chain(
+            self.advice.items(), *(texts.items() for texts in self.variants.advice_untold.values())
+        ):
             if re.search("[\ud800-\udfff]", kind + text):
                 raise ValueError(f"advice for {kind!r} contains an unpaired surrogate: write it as UTF-8")
 
@@ -349,12 +351,13 @@ class Prompts:
     def with_advice_of(self, benchmark: Benchmark) -> "Prompts":
         """These prompts with the benchmark's advice for the types that they have none for."""
         types = (*benchmark.types, *benchmark.apart.values())
-        advice = {each.name: each.advice for each in types if each.advice}
-        of_benchmark = [each for each in types if each.name not in self.advice]
+        advice = {kind.name: kind.advice for kind in types if kind.advice}
         untold: dict[str, dict[str, str]] = {}
-        for each in of_benchmark:
-            for lacking, text in each.advice_untold.items():
-                untold.setdefault(lacking, {})[each.name] = text
+        for kind in types:
+            if kind.name in self.advice:
+                continue
+            for lacking, text in kind.advice_untold.items():
+                untold.setdefault(lacking, {})[kind.name] = text
         for lacking, texts in self.variants.advice_untold.items():
             untold.setdefault(lacking, {}).update(texts)
         variants = replace(self.variants, advice_untold=untold)
@@ -382,7 +385,7 @@ def _stand_ins(controls: Controls) -> dict[str, str]:
         (watches and controls.moves == "none", {"system": "one_view", "last_turn": "last_one_view"}),
         (watches and controls.at_once, {"system": "at_once", "last_turn": "last_at_once", "view": "view"}),
     )
-    stand_ins = dict[str, str]()
+    stand_ins: dict[str, str] = {}
     for applies, variants in rows:
         if applies:
             stand_ins |= variants
@@ -411,29 +414,29 @@ def _placeholders(template: str) -> dict[str, Any]:
     name = _SAME_PLACEHOLDERS.get(template, template)
     defaults = [getattr(record, name, "") for record in (Prompts, OutcomePrompts, Variants)]
     parsed = Formatter().parse("".join([*defaults, _MORE_PLACEHOLDERS.get(name, "")]))
-    return {each: 0 if each in _INTEGERS else 0.0 if form else "" for _, each, form, _ in parsed if each}
+    return {key: 0 if key in _INTEGERS else 0.0 if form else "" for _, key, form, _ in parsed if key}
 
 
 def _check(record: Prompts | OutcomePrompts | Variants, prefix: str) -> None:
     """Raise ValueError, naming the field, for a template that cannot be filled in. A checkpoint of others may bring
     templates: they must neither look into objects nor ask for gigabytes of padding."""
-    for each in fields(record):
-        template = getattr(record, each.name)
+    for place in fields(record):
+        template = getattr(record, place.name)
         if not isinstance(template, str):
             continue
-        known = _placeholders(each.name)
+        placeholders = _placeholders(place.name)
         try:
             template.encode()  # an unpaired surrogate is a ValueError
             for _, name, form, conversion in Formatter().parse(template):
-                if name is not None and name not in known:
+                if name is not None and name not in placeholders:
                     raise KeyError(name)
                 if conversion or "{" in (form or "") or re.search(r"\d{3}", form or ""):
                     raise ValueError("a placeholder takes a format of at most two digits, and no conversion")
-            template.format(**known)
+            template.format(**placeholders)
         except (KeyError, IndexError, ValueError) as error:
-            takes = ", ".join(f"{{{key}}}" for key in known) or "no placeholders"
+            takes = ", ".join(f"{{{key}}}" for key in placeholders) or "no placeholders"
             why = f"({type(error).__name__}: {error}): it takes {takes}; write {{{{ for a brace"
-            raise ValueError(f"{prefix}{each.name} cannot be filled in {why}") from None
+            raise ValueError(f"{prefix}{place.name} cannot be filled in {why}") from None
 
 
 def model_prompts(file: Path | None, model: str) -> Prompts:
@@ -469,9 +472,8 @@ def validated_prompts(values: object) -> Prompts:
     from pydantic import TypeAdapter, ValidationError
 
     if not isinstance(values, dict) or not values:
-        raise ValueError(
-            f"no prompts: it takes texts by name, which are {', '.join(each.name for each in fields(Prompts))}"
-        )
+        names = ", ".join(template.name for template in fields(Prompts))
+        raise ValueError(f"no prompts: it takes texts by name, which are {names}")
     try:
         return TypeAdapter(Prompts).validate_python(values)
     except ValidationError as error:

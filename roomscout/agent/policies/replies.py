@@ -66,15 +66,15 @@ def parse_action(
         said = fields.get("answer")
         if last_turn:
             first = said.split()[:1] if isinstance(said, str) else []
-            for each in (said, *first):
-                if (answer := question.parse_answer(each)) is not None:
+            for words in (said, *first):
+                answer = question.parse_answer(words)
+                if answer is not None:
                     return Decision(CameraAction(answer=answer, done=True))
         with _code_of(space, "read"):
             read = Read(*space.read(fields, place))
         answer = question.parse_answer(said)
         flag = fields.get("done")
-        said_done = "false" if flag is None else str(flag).strip().lower().rstrip(".")
-        done = _FLAGS.get(said_done)
+        done = False if flag is None else _FLAGS.get(str(flag).strip().lower().rstrip("."))
         if done is None:
             raise ValueError(f"done must be true or false, not {shown(flag)}")
         if done and answer is None:
@@ -116,14 +116,15 @@ def _action_in(text: str, space: ActionSpace) -> dict[str, object]:
     if any(name in fields for name in space.keys):
         return fields
     # what moves the camera may be in an object of its own, such as {"move": {...}, "done": false}
-    nested = with_any([each for name, each in fields.items() if name not in keys], tuple(space.keys)) or {}
+    others = [value for name, value in fields.items() if name not in keys]
+    nested = with_any(others, tuple(space.keys)) or {}
     return {name: value for name, value in nested.items() if name in space.keys} | fields
 
 
 def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:
     """A value as a record can hold it: lists of up to 8, and lists in them; of others and objects only their type."""
     if isinstance(value, list) and len(value) <= 8 and depth:
-        return [_recorded(each, depth - 1) for each in value]
+        return [_recorded(part, depth - 1) for part in value]
     if isinstance(value, float | int):
         return value if abs(value) < 1e9 else str(value)[:20]
     if value is None:
@@ -152,8 +153,9 @@ def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tupl
             said = said if inside else []
             inside = False
             start = tag.end()
-    outside = said if inside else [*said, text[start:]]
-    return "".join(outside), inside
+    if not inside:
+        said.append(text[start:])
+    return "".join(said), inside
 
 
 @dataclass(frozen=True)
@@ -167,14 +169,14 @@ class RecordedPlace:
 
     def surface_at(self, x: float, y: float) -> np.ndarray | None:
         """The point that was at a pixel, (3,) world metres, None in a hole; raises ValueError unless it is recorded."""
-        found = next((each for each in self.points if each.pixel == (x, y)), None)
-        if found is None:
+        point = next((point for point in self.points if point.pixel == (x, y)), None)
+        if point is None:
             raise ValueError(f"the run has not recorded what its view shows at [{x:g}, {y:g}]")
-        return None if found.surface is None else np.array(found.surface)
+        return None if point.surface is None else np.array(point.surface)
 
     def pixel_of_mark(self, number: int) -> tuple[float, float] | None:
         """The pixel of a mark that the turn's reply named; None for others."""
-        return next((each.pixel for each in self.points if each.mark == number), None)
+        return next((point.pixel for point in self.points if point.mark == number), None)
 
 
 def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Question, bool], Decision]:
