@@ -45,13 +45,13 @@ def resolve(
     if saved is not None:
         settings = replace(saved, **{name: getattr(settings, name) for name in given})
     if saved is not None:
-        settings = _as_begun(saved, _located(settings))
+        settings = _as_begun(saved, located(settings))
     require_no_conflict(settings, saved is not None, one_scan)
-    return settings if saved is not None else _located(settings)
+    return settings if saved is not None else located(settings)
 
 
-def read_saved(values: Mapping[str, Any], source: str) -> Settings:
-    """The settings that were saved as JSON values, as they are; raises ConfigError, which names the source."""
+def read_saved(values: Mapping[str, Any], source: Source) -> Settings:
+    """The settings of these values as they are, which may conflict; raises ConfigError, which names the source."""
     return _read(values, source)
 
 
@@ -120,7 +120,7 @@ def _in_words(name: str, problems: list[Any], value: Any) -> str:
     return f"{flag(name)}: {' or '.join([said[0].replace(first, '') + first, *others])}, got {got}"
 
 
-def _located(settings: Settings) -> Settings:
+def located(settings: Settings) -> Settings:
     """Settings that name files by absolute paths, with `~` expanded, so that a run can be resumed from any folder."""
     paths: dict[str, Any] = {name: absolute(value) for name, value in vars(settings).items() if isinstance(value, Path)}
     paths["scan_root"] = scan_root_of(settings.scan_root, settings.questions)
@@ -156,7 +156,7 @@ def absolute(path: Path) -> Path:
 def _as_begun(begun: Settings, wanted: Settings) -> Settings:
     """`wanted` with each "auto" as resolved when the run began. Raises ConfigError naming the flags that would change
     answers or records."""
-    begun = _located(begun)
+    begun = located(begun)
     if begun.model != wanted.model:
         raise ConfigError(f"the run was begun with {begun.model}, not {wanted.model}: resume it with {begun.model}")
     undecided = [name for name in SETTINGS if SETTINGS[name].resolved and getattr(wanted, name) in ("auto", CHECKPOINT)]

@@ -22,6 +22,7 @@ from roomscout.data.parts import cut
 from roomscout.data.questions import Question
 from roomscout.edge.dividing import divide, gpus_of_worker
 from roomscout.edge.request import Request
+from roomscout.edge.resolve import resolve
 from roomscout.edge.resuming import saved_settings
 from roomscout.edge.settings import Settings
 from roomscout.runs import RunError
@@ -182,7 +183,8 @@ def on_workers(six_rooms: RoomScans, parts: list[Path], tmp_path: Path) -> Itera
     folder = only_run(tmp_path)
     copies(parts, folder / "parts")
     with ExitStack() as stack:
-        yield Parts(divide(settings, Request(folder=folder)), stack)
+        workers = {"gpus": settings.gpus, "device": "cpu"}
+        yield Parts(divide(resolve(workers, saved_settings(folder)), Request(folder=folder)), stack)
 
 
 def folder_of(parts: Parts, number: int) -> Path:
