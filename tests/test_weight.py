@@ -11,26 +11,26 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINES = {
-    "roomscout/agent": 5_000,
-    "roomscout/analysis": 6_320,
-    "roomscout/base": 1_080,
-    "roomscout/cluster": 940,
-    "roomscout/command": 1_320,
-    "roomscout/data": 3_660,
-    "roomscout/edge": 2_560,
-    "roomscout/envs": 820,
-    "roomscout/models": 6_040,
-    "roomscout/rendering": 4_780,
-    "roomscout/rooms": 3_180,
-    "roomscout/runs": 3_380,
-    "roomscout/scoring": 1_560,
-    "roomscout/training": 1_520,
-    "benchmarks": 2_200,
-    "examples": 820,
-    "explorer": 2_860,
-    "tests": 23_760,
+    "roomscout/agent": 5_360,
+    "roomscout/analysis": 6_340,
+    "roomscout/base": 1_180,
+    "roomscout/cluster": 920,
+    "roomscout/command": 1_640,
+    "roomscout/data": 3_520,
+    "roomscout/edge": 2_940,
+    "roomscout/envs": 880,
+    "roomscout/models": 5_760,
+    "roomscout/rendering": 4_840,
+    "roomscout/rooms": 3_200,
+    "roomscout/runs": 3_200,
+    "roomscout/scoring": 1_540,
+    "roomscout/training": 1_480,
+    "benchmarks": 2_220,
+    "examples": 840,
+    "explorer": 2_900,
+    "tests": 24_560,
 }
-"""The lines of the Python files of each folder, rounded up to 20."""
+"""The lines of the Python files of each folder, rounded up so that a fix of 20 lines needs no other number."""
 MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_BROAD_EXCEPTS = 11

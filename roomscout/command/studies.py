@@ -20,7 +20,7 @@ from roomscout.data.questions import fingerprint
 from roomscout.edge.asked import selected
 from roomscout.edge.flags import flags_parser, read_flags
 from roomscout.edge.record import script_words
-from roomscout.edge.resolve import resolve
+from roomscout.edge.resolve import located, read_saved, resolve
 from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, VERB_WORDS, flags_giving
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class StudiedCommand:
             settings = demo_settings(replace(typed, settings={**typed.settings, "log_root": folder}))
             names |= {"model", "max_batched_turns", "questions", "scan_root"}
         else:
-            settings = resolve(typed.settings, source=typed.sources)
+            settings = located(read_saved(typed.settings, typed.sources))  # a preset may add what they need
         values = settings.as_json
         of_cells = {name: values[name] for name in names if SETTINGS[name].study == "cell"}
         part = None if settings.part is None else (settings.part.number, settings.part.of)
