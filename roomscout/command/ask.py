@@ -83,7 +83,8 @@ def _ask_repeatedly(scan: Path, settings: Settings) -> Iterator[Outcome]:
                 console.print(escaped(f"error: {in_words(error)}"), markup=False, highlight=False)
                 continue
             with lines_kept_for_log():
-                yield main_vsi_bench_loop(again(spec, question), show_view=show_view, opened=opened)
+                outcome = main_vsi_bench_loop(again(spec, question), show_view=show_view, opened=opened)
+            yield outcome
 
 
 def _typed() -> str:
