@@ -35,8 +35,7 @@ class Seen:
 
     sights: dict[EpisodeId, Sight]
     missing: tuple[str, ...]
-    computed: int
-    """How many of `sights` are new; the others were in seen.jsonl."""
+    computed: int  # how many of `sights` are new; the others were in seen.jsonl
 
 
 def see(reader: RunReader) -> Seen:

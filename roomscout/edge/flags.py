@@ -20,12 +20,9 @@ from roomscout.edge.settings import SECTIONS, SETTINGS, SEVERAL, TYPES, VERB_WOR
 class Given:
     """What a command line gives, from its flags over its --config file."""
 
-    settings: dict[str, Any]
-    """Settings by name, as they are written."""
-    words: dict[str, Any]
-    """What a verb takes beside settings, by the names of VERB_WORDS."""
-    sources: dict[str, str]
-    """The file that a setting is from, by name."""
+    settings: dict[str, Any]  # settings by name, as they are written
+    words: dict[str, Any]  # what a verb takes beside settings, by the names of VERB_WORDS
+    sources: dict[str, str]  # the file that a setting is from, by name
 
 
 def read_flags(parser: Parser, argv: Sequence[str], verb: str = "", takes: Collection[str] = ()) -> Given:

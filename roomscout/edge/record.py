@@ -49,7 +49,7 @@ def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
         log_root=settings.log_root,
         name=settings.name,
         settings=values,
-        flags=flags_giving(values),
+        flags=flags_giving(values | {"renderer": settings.renderer}),  # what was asked for
         resume_words=resume_words(),
         resume_flags=flags_of(changes),
         more_budget=[] if budget is None else flags_of({"budget": 2 * budget}),

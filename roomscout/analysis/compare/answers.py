@@ -82,8 +82,7 @@ class RunAnswers(Answers):
     """The answers of a run folder, whose summary says what one of them takes; None where that is not recorded."""
 
     facts: RunFacts
-    money: float | None = None
-    """What an answer cost."""
+    money: float | None = None  # what an answer cost
 
     @property
     def all_types(self) -> TypeScores:
