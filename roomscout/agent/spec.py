@@ -102,8 +102,9 @@ class RecordSpec:
     folder: Path | None  # the folder of a run to resume
     log_root: Path  # where the folder of a new run goes
     name: str | None  # its name, if it has one
-    settings: dict[str, Any]  # all settings, as JSON values
-    flags: Sequence[str]  # those that are not at their defaults, as flags
+    asked: dict[str, Any]  # all settings as they were asked for, as JSON values
+    renderer: str  # the renderer that draws; empty with films, which need none
+    flags: Sequence[str]  # what was asked for that is not a default, as flags
     resume_words: Sequence[str]  # the command that resumes a run, before the folder
     resume_flags: Sequence[str]  # the flags that give what `changed`
     more_budget: Sequence[str]  # the flags that give twice the budget
@@ -117,6 +118,16 @@ class RecordSpec:
     price: Price | None  # what tokens cost
     budget: float | None  # what the run may cost
     retry_failed: bool  # whether failed questions are pending again
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings, as JSON values, with the renderer that draws."""
+        return with_renderer(self.asked, self.renderer)
+
+
+def with_renderer(settings: Mapping[str, Any], renderer: str) -> dict[str, Any]:
+    """Settings as JSON values, with the name of the renderer that draws, if one does."""
+    return {**settings, "renderer": renderer or settings["renderer"]}
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,8 @@ def gpus_of_worker(split: int | Literal["auto"], device: str, loads_weights: boo
 def as_asked(run: DividedRun, record: RecordSpec) -> RecordSpec:
     """What run.json says of a run by a worker's `record`, with the settings that were asked for where a worker's are
     others."""
-    values = {**record.settings, **{name: run.settings[name] for name in run.of_worker}}
-    return replace(record, settings=values, flags=flags_giving(values), resume_words=resume_words())
+    asked = record.asked | {name: run.settings[name] for name in run.of_worker}
+    return replace(record, asked=asked, flags=flags_giving(asked), resume_words=resume_words())
 
 
 def values_of_part(run: DividedRun, part: str, root: Path, questions: Path) -> dict[str, Any]:

@@ -109,6 +109,6 @@ def again(spec: RunSpec, question: Question) -> RunSpec:
     """The run `spec` with another question about its scan, and all else as planned."""
     selection = Selection.all_of([question])
     questions = replace(spec.questions, asked=selection, here=selection.questions)
-    asked = {"question": question.question, "options": list(question.options), "ground_truth": question.ground_truth}
-    values = spec.record.settings | asked
-    return replace(spec, questions=questions, record=replace(spec.record, settings=values, flags=flags_giving(values)))
+    words = {"question": question.question, "options": list(question.options), "ground_truth": question.ground_truth}
+    asked = spec.record.asked | words
+    return replace(spec, questions=questions, record=replace(spec.record, asked=asked, flags=flags_giving(asked)))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout import SCRIPT
-from roomscout.agent.spec import QuestionSpec, RecordSpec, WorldSpec
+from roomscout.agent.spec import QuestionSpec, RecordSpec, WorldSpec, with_renderer
 from roomscout.agent.state import Rules
 from roomscout.data.questions import fingerprint
 from roomscout.edge.basis import Basis
@@ -38,7 +38,8 @@ def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
     revision = None
     if (prompts or basis.video) and settings.engine != "openai":
         revision = hub_revision(basis.checkpoint or checkpoint_of(settings.model, settings.revision))
-    values = recorded_settings(settings, world, basis.questions)
+    asked = asked_for(settings, world, basis.questions)
+    values = with_renderer(asked, world.renderer)
     facts = None if folder is None else RunReader(folder).facts
     changes = {} if facts is None else changed_since(facts.config, values)
     part = settings.part
@@ -48,8 +49,9 @@ def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
         folder=folder,
         log_root=settings.log_root,
         name=settings.name,
-        settings=values,
-        flags=flags_giving(values | {"renderer": settings.renderer}),  # what was asked for
+        asked=asked,
+        renderer=world.renderer,
+        flags=flags_giving(asked),
         resume_words=resume_words(),
         resume_flags=flags_of(changes),
         more_budget=[] if budget is None else flags_of({"budget": 2 * budget}),
@@ -66,15 +68,14 @@ def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
     )
 
 
-def recorded_settings(settings: Settings, world: WorldSpec, questions: QuestionSpec) -> dict[str, Any]:
-    """The settings as JSON values, with the renderer that draws, and with what was asked."""
-    drawn = {"renderer": world.renderer} if world.renderer else {}
+def asked_for(settings: Settings, world: WorldSpec, questions: QuestionSpec) -> dict[str, Any]:
+    """The settings as JSON values, with what was asked."""
     asked: dict[str, Any] = {"batch": not questions.is_one}
     if questions.is_one:
         question = questions.here[0]
         asked |= {"ply": str(world.ply), "question": question.question, "options": list(question.options)}
         asked["ground_truth"] = question.ground_truth
-    return VERB_WORDS | asked | settings.as_json | drawn
+    return VERB_WORDS | asked | settings.as_json
 
 
 def resume_words() -> list[str]:

@@ -18,6 +18,7 @@ from roomscout.agent.opening import open_run
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.base.wording import flag
 from roomscout.edge.declaring import Role
+from roomscout.edge.dividing import as_asked, divide
 from roomscout.edge.plan import again
 from roomscout.edge.sections import RenderSettings
 from roomscout.edge.settings import SETTINGS, VERB_WORDS, names_in, names_of
@@ -162,3 +163,12 @@ def test_only_the_edge_raises_the_error_of_settings():
         if isinstance(node, ast.Raise) and "ConfigError(" in ast.unparse(node)
     ]
     assert {Path(path).parts[1] for path in raising} == {"edge"}
+
+
+def test_flags_give_what_was_asked_for_and_settings_the_renderer_that_draws(rooms: RoomScans, tmp_path: Path):
+    settings = rooms.config(tmp_path, policy="stay", num_questions=1, renderer="auto")
+    spec = spec_of(settings)
+    further = again(spec, spec.questions.here[0])
+    for record in (spec.record, further.record, as_asked(divide(settings), spec.record)):
+        assert "--renderer" not in record.flags
+        assert record.settings["renderer"] == spec.world.renderer != "auto"
