@@ -2,7 +2,7 @@
 
 import logging
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.agent.play.policy import HUMAN, HumanPolicy
@@ -81,14 +81,14 @@ def basis_of(settings: Settings, policy: Policy | None, request: Request, loads:
     checkpoint = None
     if policy is None and settings.loads_weights:
         checkpoint = checkpoint_of(settings.model, settings.revision)
-    basis = Basis(settings, policy, checkpoint, questions, video, request)
+    here = None
     if loads and not (request.caller_replies and settings.model == DEFAULTS["model"]):
-        _warn_of_model(basis)
-        if checkpoint is not None:  # a wrong name is refused before seconds of imports
-            existing_source(checkpoint)
-    else:
-        checkpoint = None
-    return replace(basis, settings=changed(settings, suited_to_model(settings, video, checkpoint)))
+        _warn_of_model(settings, policy)
+        here = checkpoint
+    if here is not None:  # a wrong name is refused before seconds of imports
+        existing_source(here)
+    settings = changed(settings, suited_to_model(settings, video, here))
+    return Basis(settings, policy, checkpoint, questions, video, request)
 
 
 def _video_of(settings: Settings, benchmark: Benchmark) -> VideoProtocol | None:
@@ -165,16 +165,15 @@ def _require_answers(settings: Settings, policy: Policy | None, questions: Quest
             raise ConfigError(f"{words}: a pose is scored where the model itself moves the camera: leave it out")
 
 
-def _warn_of_model(basis: Basis) -> None:
+def _warn_of_model(settings: Settings, policy: Policy | None) -> None:
     """Log what the model was not made for: replies without room for its thoughts, and more images than views."""
-    settings = basis.settings
     is_own = own_view_settings(settings.model) is not None
-    unbounded = basis.policy is None and settings.max_new_tokens == "auto" and not is_own
+    unbounded = policy is None and settings.max_new_tokens == "auto" and not is_own
     if unbounded and NAMES_OF_REASONERS.search(Path(settings.model).name):
         log.warning(
             "%s seems to reason before it replies: add --max-new-tokens %d, or its thoughts leave no room for a reply",
             settings.model, TOKENS_FOR_THOUGHTS,
         )  # fmt: skip
     more = " and ".join([*settings.see[1:], *(["boxes of objects"] if settings.boxes else [])])
-    if more and is_own and (basis.policy is None or basis.model is not None):
+    if more and is_own and (policy is None or isinstance(policy, ModelPolicy)):
         log.warning("%s was trained on views alone, without %s: do not rely on its answers", settings.model, more)
