@@ -13,16 +13,7 @@ from typing import Any
 from roomscout.rooms.questions import RoomQuestion, room_questions
 from roomscout.rooms.room import LEVELS, make_room
 from roomscout.rooms.scan import ScanStyle
-from roomscout.rooms.split import (
-    CANARY,
-    CANDIDATES,
-    ROOMS,
-    SEEDS,
-    SHIPPED,
-    SHIPPED_SCANS,
-    SplitError,
-    split_room,
-)
+from roomscout.rooms.split import CANARY, CANDIDATES, ROOMS, SEEDS, SHIPPED, SHIPPED_SCANS, SplitError, split_room
 from roomscout.rooms.writer import ply_of
 from scripts.text_only import LETTERS, TextOnly, halves, scene, traits
 

@@ -24,15 +24,7 @@ from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.rendering.camera import CameraPose
-from roomscout.runs.records import (
-    EpisodeId,
-    ForcedAnswer,
-    RecordedMessage,
-    ResultRow,
-    Turn,
-    TurnSeconds,
-    as_scored,
-)
+from roomscout.runs.records import EpisodeId, ForcedAnswer, RecordedMessage, ResultRow, Turn, TurnSeconds, as_scored
 
 if TYPE_CHECKING:
     from roomscout.agent.policies.movers import Move, Mover

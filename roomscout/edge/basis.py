@@ -17,16 +17,10 @@ from roomscout.data.benchmarks import benchmark_names, find_benchmark
 from roomscout.data.questions import Selection
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.asked import part_of, questions_again, selected
-from roomscout.edge.memory import (
-    require_random,
-    suited_to_model,
-)
+from roomscout.edge.memory import require_random, suited_to_model
 from roomscout.edge.request import Request
 from roomscout.edge.resolve import changed
-from roomscout.edge.settings import (
-    DEFAULTS,
-    Settings,
-)
+from roomscout.edge.settings import DEFAULTS, Settings
 from roomscout.edge.types import CHECKPOINT
 from roomscout.models.checkpoint_files import own_view_settings
 from roomscout.models.transformers.source import checkpoint_of, existing_source

@@ -10,12 +10,7 @@ from roomscout.agent.state import Rules
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import counted
 from roomscout.edge.basis import Basis
-from roomscout.edge.memory import (
-    MemoryPlan,
-    Planner,
-    at_once,
-    batch_words,
-)
+from roomscout.edge.memory import MemoryPlan, Planner, at_once, batch_words
 from roomscout.edge.sections import ModelSettings, ServerSettings
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.vllm import VllmOptions

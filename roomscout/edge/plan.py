@@ -14,17 +14,11 @@ from roomscout.data.questions import Question, Selection
 from roomscout.data.scans import ScanNotFound
 from roomscout.edge.basis import Basis, basis_of
 from roomscout.edge.engine import engine_of, memory_of, schedule_of
-from roomscout.edge.memory import (
-    MemoryPlan,
-    as_bytes,
-)
+from roomscout.edge.memory import MemoryPlan, as_bytes
 from roomscout.edge.record import record_of
 from roomscout.edge.request import NEW_RUN, Request
 from roomscout.edge.rules import rules_of
-from roomscout.edge.settings import (
-    Settings,
-    flags_giving,
-)
+from roomscout.edge.settings import Settings, flags_giving
 from roomscout.edge.world import require_scans, world_of
 
 log = logging.getLogger(__name__)

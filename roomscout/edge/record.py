@@ -12,14 +12,7 @@ from roomscout.edge.basis import Basis
 from roomscout.edge.conditions import answerer_of, conditions_of, scoring_of
 from roomscout.edge.declaring import Role
 from roomscout.edge.resuming import changed_since
-from roomscout.edge.settings import (
-    ANSWER_SETTINGS,
-    VERB_WORDS,
-    Settings,
-    flags_giving,
-    flags_of,
-    names_of,
-)
+from roomscout.edge.settings import ANSWER_SETTINGS, VERB_WORDS, Settings, flags_giving, flags_of, names_of
 from roomscout.models.transformers.source import checkpoint_of, hub_revision
 from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import RunReader

@@ -15,16 +15,7 @@ from roomscout.data.benchmark_names import benchmark_names
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.declaring import Role
 from roomscout.edge.sections import FILTERS
-from roomscout.edge.settings import (
-    ANSWER_SETTINGS,
-    CONVERSION,
-    DEFAULTS,
-    HINTS,
-    SETTINGS,
-    SEVERAL,
-    Settings,
-    names_of,
-)
+from roomscout.edge.settings import ANSWER_SETTINGS, CONVERSION, DEFAULTS, HINTS, SETTINGS, SEVERAL, Settings, names_of
 from roomscout.edge.types import CHECKPOINT
 from roomscout.models import EMBEDDED
 

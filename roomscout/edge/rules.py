@@ -11,10 +11,7 @@ from roomscout.agent.state import Rules
 from roomscout.edge.basis import Basis
 from roomscout.edge.resuming import saved_prompts
 from roomscout.edge.sections import RenderSettings
-from roomscout.edge.settings import (
-    ANSWER_SETTINGS,
-    names_in,
-)
+from roomscout.edge.settings import ANSWER_SETTINGS, names_in
 from roomscout.edge.types import TELL_NAMES
 from roomscout.models import ReplyFormat
 from roomscout.runs.movers import GIVEN_PATH, MOVERS

@@ -15,9 +15,7 @@ from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts, ScanNotFound, scan
 from roomscout.data.video_frames import VideoNotFound
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.basis import Basis
-from roomscout.edge.memory import (
-    frame_size,
-)
+from roomscout.edge.memory import frame_size
 from roomscout.envs.films import FilmSettings
 from roomscout.envs.library import CameraSettings
 from roomscout.envs.object_boxes import known_boxes

@@ -14,15 +14,7 @@ from threading import enumerate as threads
 from typing import Any
 
 import pytest
-from conftest import (
-    RoomScans,
-    only_run,
-    results,
-    run_in_process,
-    run_main,
-    scripted,
-    trajectories,
-)
+from conftest import RoomScans, only_run, results, run_in_process, run_main, scripted, trajectories
 from planned import changed, run_settings, settings_of
 from scripted_model import ScriptedBackend, random_policy
 from waiting import PATIENCE_S, wait_until

@@ -16,12 +16,7 @@ from roomscout.agent.actions.space import LOOK_AROUND
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.messages import system_message, turn_message
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import (
-    Controls,
-    Prompts,
-    checkpoint_prompts,
-    load_prompts,
-)
+from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts, load_prompts
 from roomscout.base.errors import ConfigError
 from roomscout.base.shots import Shot
 from roomscout.data.benchmarks import openeqa, sqa3d

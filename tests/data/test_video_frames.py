@@ -11,13 +11,7 @@ from video_files import shade, write_video
 
 from roomscout.data.answers import LETTER_KIND, kind_named
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.video_frames import (
-    FrameSize,
-    VideoError,
-    frames_of_folder,
-    frames_of_video,
-    sampled,
-)
+from roomscout.data.video_frames import FrameSize, VideoError, frames_of_folder, frames_of_video, sampled
 
 ANY_SIZE = FrameSize(640 * 480)
 VIDEO = find_benchmark("vsi-bench").video

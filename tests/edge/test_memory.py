@@ -15,10 +15,7 @@ from roomscout.edge.memory import ConversationSize, fitting_batch, gpus_to_split
 from roomscout.edge.settings import Settings
 from roomscout.models import ModelError
 from roomscout.models.transformers import footprint as footprints
-from roomscout.models.transformers.footprint import (
-    Footprint,
-    footprint,
-)
+from roomscout.models.transformers.footprint import Footprint, footprint
 from roomscout.models.transformers.kv_cache import buffer_columns
 from roomscout.models.transformers.shapes import ModelSizes
 

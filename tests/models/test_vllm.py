@@ -35,14 +35,7 @@ from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.prompts import LayoutEncoder, prompt_ids
-from roomscout.models.vllm.server import (
-    Build,
-    ServerProcess,
-    VllmServer,
-    build_of,
-    server_command,
-    server_environment,
-)
+from roomscout.models.vllm.server import Build, ServerProcess, VllmServer, build_of, server_command, server_environment
 from roomscout.runs.reader import RunReader, run_folders
 
 WATCHDOG = Path(__file__).parents[2] / "roomscout" / "models" / "watchdog.py"
