@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from pydantic import TypeAdapter, ValidationError
+
 from roomscout import UpAxis
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import argument_text, either
@@ -55,10 +57,10 @@ def _word(name: str, value: Any) -> Any:
     """The value of a word in a YAML file, where all values are text."""
     if value is None or not isinstance(VERB_WORDS[name], bool):
         return VERB_WORDS[name] if value is None else value
-    answers = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
-    if str(value).lower() not in answers:
-        raise ConfigError(f"{flag(name)} takes yes or no, got {value}")
-    return answers[str(value).lower()]
+    try:
+        return TypeAdapter(bool).validate_python(value)
+    except ValidationError:
+        raise ConfigError(f"{flag(name)} takes yes or no, got {value}") from None
 
 
 def with_axes(argv: Sequence[str]) -> list[str]:

@@ -52,6 +52,7 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
     [
         ("stepz: 5", "there is no setting --stepz; did you mean --steps"),
         ("steps: -1", "--steps: Input should be greater than or equal to 0, got -1"),
+        ("batch: maybe", "--batch takes yes or no, got maybe"),
         ("- steps", "mapping"),
         ("steps: [", "YAML"),
         ("seed: !!int many", "could not determine a constructor for the tag"),
