@@ -134,4 +134,4 @@ def _require_boxes(questions: Sequence[Question], world: WorldSpec) -> None:
         except ScanNotFound:
             continue
     if errors:
-        raise ConfigError(str(errors[0]))
+        raise ConfigError(f"--given: {errors[0]}")
