@@ -14,11 +14,6 @@ from roomscout.base.wording import flag
 from roomscout.edge.declaring import Role
 from roomscout.edge.settings import SETTINGS
 
-CALLS = {
-    *("batch", "demo", "continue_from", "retry_failed", "check_data", "plan"),
-    *("ply", "question", "options", "ground_truth"),
-}
-"""What a command does, and the question of one scan: no setting of a run that is resumed."""
 TAKEN_ROLES = {Role.DISPLAY, Role.SPEED, Role.PLACE, Role.OUTPUT}
 """The roles of settings that may change when a run is resumed."""
 ANSWERS, RECORDS = "would change answers of this run", "would change the records of this run"
@@ -156,7 +151,7 @@ def in_paths(value: Any, paths: Mapping[str, Path]) -> Any:
 
 
 def test_the_table_has_every_setting_of_a_run_as_its_role_says():
-    assert OTHERS.keys() == SETTINGS.keys() - CALLS, "give each setting another value, and say what comes of it"
+    assert OTHERS.keys() == SETTINGS.keys(), "give each setting another value, and say what comes of it"
     for name, other in OTHERS.items():
         role, refusal = SETTINGS[name].role, other.refused
         assert other.flags.startswith((flag(name), flag(name, False))), name
