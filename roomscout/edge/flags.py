@@ -34,7 +34,7 @@ def read_flags(parser: Parser, argv: Sequence[str], verb: str = "", takes: Colle
     values = vars(parser.parse_args(with_axes(argv)))
     config = values.pop("config", None)
     in_file = {} if config is None else _read_yaml(config)
-    words = {name: _word(name, value) for name, value in in_file.items() if name in VERB_WORDS}
+    words = _words_of(in_file, config)
     words |= {name: value for name, value in values.items() if name in VERB_WORDS}
     others = [name for name, value in words.items() if value != VERB_WORDS[name] and name not in takes]
     if others:
@@ -50,17 +50,22 @@ def read_words(argv: Sequence[str]) -> dict[str, Any]:
     parser.add_argument("--config", type=Path)
     config = parser.parse_known_args(argv)[0].config
     values = {} if config is None else _read_yaml(config)
-    return {name: _word(name, value) for name, value in values.items() if name in VERB_WORDS}
+    return _words_of(values, config)
 
 
-def _word(name: str, value: Any) -> Any:
+def _words_of(in_file: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
+    """What a YAML file says to do, by the names of VERB_WORDS; raises ConfigError."""
+    return {name: _word(name, value, config) for name, value in in_file.items() if name in VERB_WORDS}
+
+
+def _word(name: str, value: Any, config: Path | None) -> Any:
     """The value of a word in a YAML file, where all values are text."""
     if value is None or not isinstance(VERB_WORDS[name], bool):
         return VERB_WORDS[name] if value is None else value
     try:
         return TypeAdapter(bool).validate_python(value)
     except ValidationError:
-        raise ConfigError(f"{flag(name)} takes yes or no, got {value}") from None
+        raise ConfigError(f"--config {config}: {flag(name)} takes yes or no, got {value}") from None
 
 
 def with_axes(argv: Sequence[str]) -> list[str]:
