@@ -22,6 +22,7 @@ from roomscout.edge.resuming import saved_settings
 from roomscout.edge.rules import rules_of
 from roomscout.edge.settings import Settings
 from roomscout.edge.world import world_of
+from roomscout.runs.reader import RunReader
 
 
 def settings_of(**values: Any) -> Settings:
@@ -56,9 +57,10 @@ def spec_of(
     given = dict(vars(settings))
     if policy is not None or settings.policy is not None:
         given.pop("model", None)  # which the policy replaces
-    saved = None if folder is None else saved_settings(folder)
+    run = None if folder is None else RunReader(folder)
+    saved = None if run is None else saved_settings(run)
     scan = None if ply is None else absolute(ply)
-    request = Request(asked, ply=scan, folder=folder, **more)
+    request = Request(asked, ply=scan, run=run, **more)
     return plan(resolve(given, saved, one_scan=ply is not None), policy, request)
 
 

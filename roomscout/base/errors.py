@@ -3,13 +3,13 @@
 
 class Refusal(Exception):
     """Says what happened and what to do, without the name of a flag. Where a setting is at fault, `setting` is its
-    name, and a command puts the flag before the sentence: see `roomscout.base.wording.in_words`. A `value` is that of
-    a switch."""
+    name, and a command puts the flag before the sentence: see `roomscout.base.wording.in_words`. A `value` is shown
+    beside the flag."""
 
     setting: str | None = None
-    value: bool | None = None
+    value: object = None
 
-    def __init__(self, *sentence: object, setting: str | None = None, value: bool | None = None):
+    def __init__(self, *sentence: object, setting: str | None = None, value: object = None):
         super().__init__(*sentence)
         self.setting = setting or self.setting
         self.value = value

@@ -9,12 +9,12 @@ from roomscout.command import words
 from roomscout.command.demo import demo_settings
 from roomscout.data.benchmark import origin_lines
 from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.parts import part_of
 from roomscout.data.questions import QuestionError
-from roomscout.data.scans import OWN_ROOTS, missing_scans, scan_of
-from roomscout.edge.asked import part_of, selected
+from roomscout.data.scans import OWN_ROOTS, layouts_of, missing_scans, scan_of
+from roomscout.edge.asked import selected
 from roomscout.edge.resolve import resolve
-from roomscout.edge.world import layouts_of
-from roomscout.envs.scan_report import log_scan_table
+from roomscout.envs.scan_report import report_scans
 from roomscout.rendering.scene import SceneError, load_scene
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         raise
     benchmark.make(questions)
     root = settings.scan_root
-    layouts = layouts_of(settings.benchmark)
+    layouts = layouts_of(benchmark)
     missing = missing_scans(questions, root, layouts)
     # The units of published datasets and of benchmarks with their own scans are known.
     known = {*layouts} if OWN_ROOTS not in layouts else {question.dataset for question in questions}
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
             load_scene(scan_of(question, root, layouts), *question.frame.over(settings.up_axis, settings.scale))
         except SceneError as error:
             unusable[scene] = str(error)
-    log_scan_table(questions, missing, unusable)
+    report_scans(questions, missing, unusable=unusable)
     for why in unusable.values():
         log.warning("%s", why)
     if unusable:

@@ -18,11 +18,10 @@ from roomscout.base.verbs import parser_of
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.scan_frames import ScanFrame
-from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, scan_of
+from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, layouts_of, scan_of
 from roomscout.edge.flags import with_axes
 from roomscout.edge.resolve import scan_root_of
 from roomscout.edge.settings import Settings
-from roomscout.edge.world import layouts_of
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
 from roomscout.rendering.renderers import RenderError
@@ -162,9 +161,8 @@ def _named_scans(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
 
 def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
     """The scan of each scene; leaves out and logs missing ones. Raises QuestionError or ScanNotFound."""
-    name = options.benchmark or DEFAULT
-    benchmark = find_benchmark(name)
-    layouts = layouts_of(name)
+    benchmark = find_benchmark(options.benchmark or DEFAULT)
+    layouts = layouts_of(benchmark)
     root = options.scan_root or scan_root_of(Settings.scan_root, options.questions)
     questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
     benchmark.make(questions)

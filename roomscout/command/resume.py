@@ -16,7 +16,6 @@ from roomscout.edge.request import NEW_RUN
 from roomscout.edge.resolve import resolve
 from roomscout.edge.resuming import resumed
 from roomscout.runs import NEWEST
-from roomscout.runs.reader import RunReader
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ def main(arguments: Sequence[str], workers: Workers | None = None) -> int:
     earlier = resumed(given, wanted, given.words["batch"], given.words["retry_failed"])
     settings, request = earlier or (resolve(given.settings, source=given.sources), NEW_RUN)  # a part that begins
     words.print_lines(settings)
-    answered = 0 if request.folder is None else len(RunReader(request.folder).rows)
+    answered = 0 if request.run is None else len(request.run.rows)
     with lines_kept_for_log():
         if settings.in_parts:
             outcome = answer_in_parts(divide(settings, request), workers=workers)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from roomscout.base.errors import SettingError
+
 if TYPE_CHECKING:
     from roomscout.data.questions import Question
 
@@ -44,3 +46,14 @@ def cut(questions: "Sequence[Question]", of: int) -> "list[list[Question]]":
         part_of[scene] = loads.index(min(loads))
         loads[part_of[scene]] += sizes[scene]
     return [[question for question in questions if part_of[question.scene] == part] for part in range(of)]
+
+
+def part_of(whole: "Sequence[Question]", shard: str | None) -> "Sequence[Question]":
+    """The questions of `whole` to ask: all, or those of the part that "2/8" names; SettingError for too few scenes."""
+    if shard is None:
+        return whole
+    part = Part.parse(shard)
+    try:
+        return cut(whole, part.of)[part.number - 1]
+    except ValueError as error:
+        raise SettingError(str(error), setting="shard", value=shard) from None

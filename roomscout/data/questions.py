@@ -44,15 +44,15 @@ class QuestionSource:
     @classmethod
     def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
-        file = path or Path()
-        columns = (*benchmark.columns, *benchmark.more_columns)
-        if path is not None:
-            name = str(path)
-            rows = file_rows(path, columns, benchmark.read_json)
-        elif benchmark.folder is not None:
+        file = path
+        reader = benchmark.read_json
+        if path is None and benchmark.folder is not None:
             file = questions_file(benchmark.folder())
-            name = benchmark.name
-            rows = file_rows(file, columns)
+            reader = None
+        columns = (*benchmark.columns, *benchmark.more_columns)
+        if file is not None:
+            name = benchmark.name if path is None else str(path)
+            rows = file_rows(file, columns, reader)
         elif benchmark.source is not None:
             name = benchmark.source.repository
             rows = hub_rows(benchmark.source, columns)
@@ -61,6 +61,7 @@ class QuestionSource:
             get = f"get {origin.file or 'its questions'} from {origin.url}, and " if origin else ""
             raise QuestionError(f"{benchmark.title} has no source to download: {get}name a file", setting="questions")
         numbered = list(rows)
+        file = file or Path()
         beside = file if file.is_dir() else file.parent
         questions = [_with_pictures(question, beside) for question in parse_all(numbered, name, benchmark)]
         pictures = [picture for question in questions for picture in question.images]

@@ -3,13 +3,15 @@
 import errno
 import hashlib
 import stat
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from roomscout.base.errors import Refusal
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table
 from roomscout.base.text import on_disk
+from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question
 
 Layouts = Mapping[str, tuple[str, ...]]  # paths below the root of a dataset, the first that exists counts; with {scene}
@@ -44,6 +46,12 @@ _MAX_NAME_BYTES = 200  # most file systems allow 255, extension included
 
 class ScanNotFound(Refusal):
     """A scene has no scan file. The message lists the paths that were tried."""
+
+
+def layouts_of(benchmark: Benchmark) -> Layouts:
+    """The paths at which a benchmark's scans are searched for; raises QuestionError if it cannot make its own."""
+    own_roots = {OWN_ROOTS: (str(benchmark.folder()),)} if benchmark.folder else {}
+    return {**LAYOUTS, **benchmark.scan_layouts, **own_roots}
 
 
 def layout_name(dataset: str) -> str:
@@ -109,6 +117,13 @@ def missing_scans(questions: Sequence[Question], root: Path, layouts: Layouts = 
         except ScanNotFound as error:
             reasons[question.scene] = str(error)
     return reasons
+
+
+def scans_there(questions: Sequence[Question], root: Path, layouts: Layouts) -> Iterator[tuple[Question, Path]]:
+    """A question of each scene that has a scan, and its scan file."""
+    for question in {question.scene: question for question in questions}.values():
+        with suppress(ScanNotFound):
+            yield question, scan_of(question, root, layouts)
 
 
 def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]]) -> list[str]:

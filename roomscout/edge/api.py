@@ -169,6 +169,7 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     from roomscout.edge.engine import model_options, server_options
     from roomscout.edge.memory import MemoryPlan, suited_to_model
     from roomscout.edge.plan import config_errors
+    from roomscout.models.checkpoint_files import own_view_settings
     from roomscout.models.engines import is_torch_module, make_backend
     from roomscout.models.transformers.backend import TransformersBackend
     from roomscout.models.transformers.source import checkpoint_of
@@ -187,7 +188,8 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     name = str(model) if is_named else getattr(model, "name_or_path", "") or _shown(model)
     chosen = settings_in_python({"model": name}, settings)
     source = checkpoint_of(chosen.model, chosen.revision) if is_named else model
-    chosen = changed(chosen, suited_to_model(chosen, None, None, source))
+    own_views = own_view_settings(chosen.model)
+    chosen = changed(chosen, suited_to_model(chosen, own_views, None, None, source))
     options = model_options(chosen, MemoryPlan(1, "memory is planned per run"))
     on_server = chosen.engine == "openai"
     with config_errors():

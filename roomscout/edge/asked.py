@@ -1,16 +1,30 @@
 """Which questions a run asks."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roomscout.base.errors import ConfigError
+from roomscout.agent.spec import QuestionSpec
 from roomscout.data.benchmark import Benchmark
-from roomscout.data.parts import Part, cut
-from roomscout.data.questions import Question, Selection, select_questions
+from roomscout.data.parts import part_of
+from roomscout.data.questions import Selection, select_questions
+from roomscout.edge.request import Request
 from roomscout.edge.sections import FILTERS
 from roomscout.edge.settings import Settings
-from roomscout.runs.reader import RunReader
+
+
+def asked_of(settings: Settings, benchmark: Benchmark, request: Request) -> QuestionSpec:
+    """The questions of a run: its own copy of them if it resumes, unless their file was named again or is another one;
+    those that are given; or those that the settings choose. Raises QuestionError, SettingError for too few scenes, and
+    RunError if a run that resumes was begun with others."""
+    run = request.run
+    if run is None or request.questions_named or _is_other_file(settings, run.facts.config["questions"]):
+        selection = request.questions or selected(settings, benchmark)
+    else:
+        selection = Selection.all_of(run.questions)
+    here = part_of(selection.questions, settings.shard)
+    if run is not None:
+        run.require_questions(here, selection.questions)
+    return QuestionSpec(selection, here, settings.samples, benchmark, request.ply is not None)
 
 
 def selected(settings: Settings, benchmark: Benchmark) -> Selection:
@@ -19,23 +33,5 @@ def selected(settings: Settings, benchmark: Benchmark) -> Selection:
     return select_questions(settings.questions, benchmark, **filters)
 
 
-def questions_again(folder: Path, settings: Settings, benchmark: Benchmark, named: bool = False) -> Sequence[Question]:
-    """All questions of the run in `folder`, from its own copy, or from their source if their file was `named` again or
-    is another one; raises RunError if that has other questions."""
-    reader = RunReader(folder)
-    file = reader.facts.config["questions"]
-    is_same = settings.questions == (None if file is None else Path(file))
-    whole = reader.questions if is_same and not named else selected(settings, benchmark).questions
-    reader.require_questions(part_of(whole, settings.shard), whole)
-    return whole
-
-
-def part_of(whole: Sequence[Question], shard: str | None) -> Sequence[Question]:
-    """The questions of `whole` to ask: all, or those of --shard; raises ConfigError if there are too few scenes."""
-    if shard is None:
-        return whole
-    part = Part.parse(shard)
-    try:
-        return cut(whole, part.of)[part.number - 1]
-    except ValueError as error:
-        raise ConfigError(f"--shard {part}: {error}") from None
+def _is_other_file(settings: Settings, begun: str | None) -> bool:
+    return settings.questions != (None if begun is None else Path(begun))

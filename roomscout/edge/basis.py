@@ -4,29 +4,33 @@ import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from roomscout.agent.play.policy import HUMAN, HumanPolicy
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import named_policy, policy_name
 from roomscout.agent.spec import QuestionSpec
-from roomscout.base.errors import ConfigError
-from roomscout.base.wording import flag
+from roomscout.base.errors import ConfigError, SettingError
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import benchmark_names, find_benchmark
-from roomscout.data.questions import Selection
 from roomscout.data.video_protocol import VideoProtocol
-from roomscout.edge.asked import part_of, questions_again, selected
+from roomscout.edge.asked import asked_of
 from roomscout.edge.memory import require_random, suited_to_model
 from roomscout.edge.request import Request
 from roomscout.edge.resolve import changed
 from roomscout.edge.settings import DEFAULTS, Settings
 from roomscout.edge.types import CHECKPOINT
-from roomscout.models.checkpoint_files import own_view_settings
-from roomscout.models.transformers.source import checkpoint_of, existing_source
+from roomscout.models.checkpoint_files import ViewSettings, own_view_settings
+from roomscout.models.engines import known_checkpoint
+from roomscout.models.transformers.source import checkpoint_of
 from roomscout.rendering.readers import reader_of
 from roomscout.rendering.scene import SceneError
+from roomscout.runs.records import RunFacts
 from roomscout.runs.writer import named_folder
+
+if TYPE_CHECKING:  # the module itself loads torch
+    from roomscout.models.transformers.footprint import Checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +45,12 @@ class Basis:
 
     settings: Settings  # the settings, without an "auto" that model, benchmark or policy decide
     policy: Policy | None  # who decides; None for the model that the settings name
-    checkpoint: str | None  # the checkpoint that the run loads on this machine, if any
+    checkpoint: "Checkpoint | None"  # the checkpoint that the run loads on this machine, if any
+    views: ViewSettings  # what the model was trained on, or the defaults
     questions: QuestionSpec  # what is asked
     video: VideoProtocol | None  # how frames of videos are shown, if they are shown in place of views
     request: Request  # what was asked for
+    facts: RunFacts | None  # what the run that resumes has recorded of itself
 
     @property
     def model(self) -> ModelPolicy | None:
@@ -62,27 +68,27 @@ def basis_of(settings: Settings, policy: Policy | None, request: Request, loads:
             reader_of(request.ply)
         except SceneError as error:
             raise ConfigError(f"--ply {error}") from None
-    questions = _questions_of(settings, benchmark, request)
+    questions = asked_of(settings, benchmark, request)
     if policy is None and settings.policy is not None:
         policy = _named_policy(settings, questions)
-    if policy is not None and request.folder is not None and settings.model != policy_name(policy):
+    if policy is not None and request.run is not None and settings.model != policy_name(policy):
         raise ConfigError(f"the run was begun with {settings.model}, not {policy_name(policy)}: resume it with that")
     if policy is not None:
         settings = changed(settings, {"model": policy_name(policy), **policy.settings})
-    if request.folder is None:
-        _require_new(settings, benchmark)
     _require_answers(settings, policy, questions)
+    if request.run is None:
+        _require_new(settings, benchmark)
+    own_views = own_view_settings(settings.model)
+    source = checkpoint_of(settings.model, settings.revision) if policy is None and settings.loads_weights else None
+    is_here = loads and not (request.caller_replies and settings.model == DEFAULTS["model"])
     checkpoint = None
-    if policy is None and settings.loads_weights:
-        checkpoint = checkpoint_of(settings.model, settings.revision)
-    here = None
-    if loads and not (request.caller_replies and settings.model == DEFAULTS["model"]):
-        _warn_of_model(settings, policy)
-        here = checkpoint
-    if here is not None:  # a wrong name is refused before seconds of imports
-        existing_source(here)
-    settings = changed(settings, suited_to_model(settings, video, here))
-    return Basis(settings, policy, checkpoint, questions, video, request)
+    if is_here and source is not None:
+        checkpoint = known_checkpoint(source, settings.device, settings.dtype)
+    suited = changed(settings, suited_to_model(settings, own_views, video, checkpoint))
+    if is_here:
+        _warn_of_model(settings, policy, own_views is not None)
+    facts = None if request.run is None else request.run.facts
+    return Basis(suited, policy, checkpoint, own_views or ViewSettings(), questions, video, request, facts)
 
 
 def _video_of(settings: Settings, benchmark: Benchmark) -> VideoProtocol | None:
@@ -94,27 +100,15 @@ def _video_of(settings: Settings, benchmark: Benchmark) -> VideoProtocol | None:
     return benchmark.video
 
 
-def _questions_of(settings: Settings, benchmark: Benchmark, request: Request) -> QuestionSpec:
-    """The questions: those of the run that resumes, those that are given, or those that the settings choose."""
-    if request.folder is not None:
-        named = request.questions_named
-        selection = Selection.all_of(questions_again(request.folder, settings, benchmark, named))
-    else:
-        selection = request.questions or selected(settings, benchmark)
-    here = part_of(selection.questions, settings.shard)
-    return QuestionSpec(selection, here, settings.samples, benchmark, request.ply is not None)
-
-
 def _named_policy(settings: Settings, questions: QuestionSpec) -> Policy:
     """The policy that the settings name; raises ConfigError or SettingError."""
     policy: Policy
-    if settings.policy == HUMAN:
-        host, _, port = settings.address.rpartition(":")
-        people = HumanPolicy(settings.annotator, host, int(port), settings.samples, settings.instructions)
-        people.deal([question.scene for question in questions.asked.questions])
-        policy = people
-    else:
+    if settings.policy != HUMAN:
         policy = named_policy(str(settings.policy), settings.seed)
+    else:
+        host, _, port = settings.address.rpartition(":")
+        policy = HumanPolicy(settings.annotator, host, int(port), settings.samples, settings.instructions)
+        policy.deal([question.scene for question in questions.asked.questions])
     if settings.model not in (DEFAULTS["model"], policy_name(policy)):
         raise ConfigError(f"--policy {settings.policy} replaces the model: leave out --model {settings.model}")
     return policy
@@ -155,13 +149,13 @@ def _require_answers(settings: Settings, policy: Policy | None, questions: Quest
         others |= {"translation": not settings.translation, "steps": not settings.steps}
         name = next((name for name, is_wrong in others.items() if is_wrong), None)
         if name is not None:
-            words = flag(name, getattr(settings, name))
-            raise ConfigError(f"{words}: a pose is scored where the model itself moves the camera: leave it out")
+            why = "a pose is scored where the model itself moves the camera: leave it out"
+            raise SettingError(why, setting=name, value=getattr(settings, name))
 
 
-def _warn_of_model(settings: Settings, policy: Policy | None) -> None:
-    """Log what the model was not made for: replies without room for its thoughts, and more images than views."""
-    is_own = own_view_settings(settings.model) is not None
+def _warn_of_model(settings: Settings, policy: Policy | None, is_own: bool) -> None:
+    """Log what the model was not made for: replies without room for its thoughts, and more images than views, if it
+    `is_own`: trained on this package's views."""
     unbounded = policy is None and settings.max_new_tokens == "auto" and not is_own
     if unbounded and NAMES_OF_REASONERS.search(Path(settings.model).name):
         log.warning(

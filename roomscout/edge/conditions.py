@@ -49,12 +49,12 @@ def answerer_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of what answers, with the weights of an adapter, the code of a policy and what people
     read by their hash."""
     found = _those_with(Role.ANSWERER, settings)
-    if settings["adapter"] is not None:
-        found["adapter_sha256"] = adapter_sha256(Path(settings["adapter"]))
     if settings["instructions"] is not None:
         found |= _by_hash("instructions", str(settings["instructions"]), _sha256(Path(settings["instructions"])))
     if code := _code_sha256(settings["policy"] or ""):
         found["policy_sha256"] = code
+    if settings["adapter"] is not None:
+        found["adapter_sha256"] = adapter_sha256(Path(settings["adapter"]))
     return found
 
 

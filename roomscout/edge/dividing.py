@@ -58,11 +58,10 @@ def divide(settings: Settings, request: Request = NEW_RUN) -> DividedRun:
         of_worker = {"device": "cuda"}  # it fails rather than use the CPU unasked
     elif settings.on_gpus and settings.device == "cpu" and settings.loads_weights:
         of_worker = {"memory_fraction": settings.memory_fraction / len(settings.gpus)}  # they share the memory
-    changes = {} if request.folder is None else changed_since(RunReader(request.folder).facts.config, values)
+    folder = None if request.run is None else request.run.folder
+    changes = {} if basis.facts is None else changed_since(basis.facts.config, values)
     gpus_each = gpus_of_worker(settings.tensor_parallel_size, settings.device, settings.loads_weights)
-    return DividedRun(
-        basis.questions, world, request.folder, request.retry_failed, values, of_worker, changes, gpus_each
-    )
+    return DividedRun(basis.questions, world, folder, request.retry_failed, values, of_worker, changes, gpus_each)
 
 
 def gpus_of_worker(split: int | Literal["auto"], device: str, loads_weights: bool) -> int:
@@ -90,8 +89,9 @@ def values_of_part(run: DividedRun, part: str, root: Path, questions: Path) -> d
 def plan_part(values: Mapping[str, Any], folder: Path | None, retry_failed: bool = False) -> RunSpec:
     """The run of a worker with these settings, as JSON values, to whose part any question may come; raises the errors
     of `plan`."""
-    saved = None if folder is None else saved_settings(folder)
-    spec = plan(resolve({**values, "shard": None}, saved), request=Request(folder=folder, retry_failed=retry_failed))
+    run = None if folder is None else RunReader(folder)
+    saved = None if run is None else saved_settings(run)
+    spec = plan(resolve({**values, "shard": None}, saved), request=Request(run=run, retry_failed=retry_failed))
     if values["shard"] is None:
         return spec
     part = Part.parse(values["shard"])

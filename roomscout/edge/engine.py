@@ -14,7 +14,6 @@ from roomscout.edge.memory import MemoryPlan, Planner, at_once, batch_words
 from roomscout.edge.sections import ModelSettings, ServerSettings
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.vllm import VllmOptions
-from roomscout.runs.reader import RunReader
 
 
 def memory_of(basis: Basis, rules: Rules) -> MemoryPlan:
@@ -24,8 +23,8 @@ def memory_of(basis: Basis, rules: Rules) -> MemoryPlan:
     request = basis.request
     if request.caller_replies:
         return MemoryPlan(1, "the caller has the replies")
-    if request.folder is not None and not request.retry_failed:
-        done = {(row.id, row.sample) for row in RunReader(request.folder).rows}
+    if request.run is not None and not request.retry_failed:
+        done = {(row.id, row.sample) for row in request.run.rows}
         wanted = product((question.id for question in questions.here), range(1, settings.samples + 1))
         if done.issuperset(wanted):
             return MemoryPlan(1, "every question is finished")

@@ -16,17 +16,15 @@ from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.sections import ModelSettings
 from roomscout.edge.settings import Settings
 from roomscout.edge.types import CHECKPOINT, NOTHING
-from roomscout.models import CONCURRENCY, KV_SHARE, Backend, ModelError, ModelOptions, weight_copies
+from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, ModelOptions, weight_copies
 from roomscout.models.adapters import require_adapter
-from roomscout.models.checkpoint_files import own_view_settings, view_settings_of
+from roomscout.models.checkpoint_files import ViewSettings
 from roomscout.models.gpus import first_gpu, visible_gpus
 from roomscout.models.transformers.families.family import Squares
-from roomscout.models.transformers.shapes import CHECKPOINTS
-from roomscout.models.transformers.source import require_libraries
 from roomscout.rendering.camera import Intrinsics
 
 if TYPE_CHECKING:  # the module itself loads torch
-    from roomscout.models.transformers.footprint import Footprint
+    from roomscout.models.transformers.footprint import Checkpoint, Footprint
 
 log = logging.getLogger(__name__)
 
@@ -85,55 +83,50 @@ def fitting_batch(budget_bytes: int, question_bytes: int, most: int) -> int:
     return max(1, min(budget_bytes // question_bytes, most)) if question_bytes else most
 
 
-def frame_size(view_size: tuple[int, int], checkpoint: str | None, backend: Backend | None) -> FrameSize:
-    """How large frames of videos are shown: as large as the checkpoint or the backend takes, with at most the pixels of
-    --image-size."""
+def frame_size(view_size: tuple[int, int], views: object) -> FrameSize:
+    """How large frames of videos are shown: as large as a family's or a backend's `views` may be, with at most the
+    pixels of --image-size."""
     width, height = view_size
-    views = getattr(backend, "views", None)
-    if checkpoint is not None:
-        from roomscout.models.transformers.footprint import checkpoint_family
-
-        views = checkpoint_family(checkpoint).views
     if not isinstance(views, Squares):
         return FrameSize(width * height)
     return FrameSize(width * height, views.side, views.squares[0] * views.side**2)
 
 
 def suited_to_model(
-    settings: Settings, video: VideoProtocol | None, checkpoint: str | None, loaded: Any = None
+    settings: Settings,
+    own: ViewSettings | None,
+    video: VideoProtocol | None,
+    checkpoint: "Checkpoint | None",
+    loaded: Any = None,
 ) -> dict[str, Any]:
     """What "auto" means for a model: its view size, focal length, longest reply, what prompts reveal, data type and
-    temperature. Those of the checkpoint's views.json come first, then the model family's view size. Without a
-    `checkpoint` any size is taken. --generation checkpoint is resolved from `checkpoint` or `loaded`, a model or its
-    name, if one of them is given. Raises ConfigError if the family does not take views of this size, ModelError if the
-    checkpoint's configuration cannot be loaded or its views.json is damaged."""
-    own = view_settings_of(settings.model)
-    found: dict[str, Any] = {"image_size": own.image_size, "tell": own.tell or (NOTHING,)}
-    found["max_new_tokens"] = own.max_new_tokens if video is None else video.max_new_tokens
+    temperature. Those of its `own` views.json come first, then the model family's view size. Without a `checkpoint` any
+    size is taken. --generation checkpoint is resolved from `checkpoint` or `loaded`, a model or its name, if one of
+    them is given. Raises ConfigError if the family does not take views of this size, ModelError without published
+    generation settings."""
+    views = own or ViewSettings()
+    found: dict[str, Any] = {"image_size": views.image_size, "tell": views.tell or (NOTHING,)}
+    found["max_new_tokens"] = views.max_new_tokens if video is None else video.max_new_tokens
     if video is not None:
         found = {name: found[name] for name in ("image_size", "max_new_tokens")} | {"frames": video.frames}
+    if checkpoint is not None and own is None:
+        found["image_size"] = checkpoint.family.default_view
+    size = found["image_size"] if settings.image_size == "auto" else settings.image_size
+    if video is None:
+        found["focal"] = views.focal_at(size[0])
     if checkpoint is not None:
-        require_libraries(settings.model)
-        from roomscout.models.transformers.footprint import checkpoint_family, dtype_on
-
-        family = checkpoint_family(checkpoint)
-        if own_view_settings(settings.model) is None:
-            found["image_size"] = family.default_view
-        size = found["image_size"] if settings.image_size == "auto" else settings.image_size
+        family = checkpoint.family
         if reason := family.why_not(*size):
             raise ConfigError(f"--image-size: {reason}")
         if family.by_processor:
             log.info("Views of %dx%d pixels, of which the processor of %s makes what it takes", *size, family.name)
-        found["dtype"] = dtype_on(settings.device, settings.dtype)
-    if video is None:
-        size = found["image_size"] if settings.image_size == "auto" else settings.image_size
-        found["focal"] = own.focal_at(size[0])
+        found["dtype"] = checkpoint.dtype_name
     if settings.generation != CHECKPOINT:
         found["temperature"] = ModelOptions.temperature
     elif checkpoint or loaded:
         from roomscout.models.transformers.loading import published_sampling
 
-        found["temperature"], found["generation"] = published_sampling(checkpoint or loaded)
+        found["temperature"], found["generation"] = published_sampling(checkpoint.name if checkpoint else loaded)
         require_random(settings.samples, found["temperature"])
     return {name: value for name, value in found.items() if getattr(settings, name) in ("auto", CHECKPOINT)}
 
@@ -154,7 +147,7 @@ class Planner:
     frames of a video are one input."""
 
     settings: Settings  # those of the run
-    checkpoint: str  # the model's
+    checkpoint: "Checkpoint"  # the model's
     questions: QuestionSpec  # what is asked
     prompts: Prompts  # what the model reads
     video: VideoProtocol | None  # how frames of videos are shown, if they are
@@ -164,12 +157,9 @@ class Planner:
     def plan(self) -> MemoryPlan:
         """The plan, without weights. Raises ModelError without the configuration, tokenizer or a requirement of
         --constrained or --compile, and if a GPU is too small for the weights, which --plan only reports."""
-        from roomscout.models.transformers.footprint import footprint
-
         settings = self.settings
-        _require_packages(settings, self.checkpoint)
-        limits = settings.tiles_per_view, settings.quantize, settings.memory_fraction
-        model = footprint(self.checkpoint, settings.dtype, settings.device, *limits)
+        _require_packages(settings, self.checkpoint.name)
+        model = self.checkpoint.footprint(settings.tiles_per_view, settings.quantize, settings.memory_fraction)
         conversation = self._conversation(model)
         if settings.engine == "vllm":
             return self._in_vllm(model, conversation)
@@ -219,9 +209,6 @@ class Planner:
     def _conversation(self, model: "Footprint") -> ConversationSize:
         """The size of the longest possible conversation; raises ModelError if the tokenizer is needed and cannot be
         loaded. --plan estimates the text of a known checkpoint that is not on this machine."""
-        from roomscout.models.transformers.footprint import count_tokens
-        from roomscout.models.transformers.loading import is_here
-
         settings = self.settings
         asked = self.questions.here
         if self.video is not None:
@@ -230,10 +217,10 @@ class Planner:
             camera = Intrinsics(*settings.view_size, float(settings.focal))
             texts = [opening_text(self.prompts, each, camera, settings.camera_pitch) for each in asked]
         longest = max(texts, key=len)
-        estimated = self.previews and self.checkpoint in CHECKPOINTS and not is_here(self.checkpoint, "tokenizer.json")
-        opening = (
-            math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(self.checkpoint, longest)
-        )
+        if self.previews and self.checkpoint.lacks_tokenizer:
+            opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN)
+        else:
+            opening = self.checkpoint.count_tokens(longest)
         of_one = model.image_tokens(*settings.view_size)
         pictures = self.questions.pictures * (of_one + PICTURE_TOKENS)
         return ConversationSize(

@@ -15,7 +15,6 @@ from roomscout.edge.resuming import changed_since
 from roomscout.edge.settings import ANSWER_SETTINGS, VERB_WORDS, Settings, flags_giving, flags_of, names_of
 from roomscout.models.transformers.source import checkpoint_of, hub_revision
 from roomscout.runs.prices import Price, read_price
-from roomscout.runs.reader import RunReader
 from roomscout.runs.records import PartRecord, RunFacts
 
 OF_PART = tuple(name for name in (*ANSWER_SETTINGS, *names_of(Role.RECORD)) if name != "shard")
@@ -25,21 +24,17 @@ OF_PART = tuple(name for name in (*ANSWER_SETTINGS, *names_of(Role.RECORD)) if n
 def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
     """What run.json says of the run; raises ConfigError for a file of prices."""
     settings = basis.settings
-    folder = basis.request.folder
     reads = (basis.policy is None or basis.policy.reads_prompts) and basis.video is None
     prompts = rules.prompts if reads else None
-    revision = None
-    if (prompts or basis.video) and settings.engine != "openai":
-        revision = hub_revision(basis.checkpoint or checkpoint_of(settings.model, settings.revision))
     asked = asked_for(settings, world, basis.questions)
     values = with_renderer(asked, world.renderer)
-    facts = None if folder is None else RunReader(folder).facts
-    changes = {} if facts is None else changed_since(facts.config, values)
+    changes = {} if basis.facts is None else changed_since(basis.facts.config, values)
     part = settings.part
     whole = basis.questions.asked.questions
+    has_checkpoint = (prompts or basis.video) and settings.engine != "openai"
     budget = settings.budget
     return RecordSpec(
-        folder=folder,
+        folder=None if basis.request.run is None else basis.request.run.folder,
         log_root=settings.log_root,
         name=settings.name,
         asked=asked,
@@ -49,13 +44,13 @@ def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
         resume_flags=flags_of(changes),
         more_budget=[] if budget is None else flags_of({"budget": 2 * budget}),
         conditions=conditions_of(values, prompts, basis.video, rules.native),
-        answerer=answerer_of(values),
         scoring=scoring_of(values),
+        answerer=answerer_of(values),
         changed=changes,
         part=PartRecord(part.number, part.of, len(whole), fingerprint(whole), OF_PART) if part else None,
         prompts=prompts,
-        revision=revision,
-        price=_price(settings, facts),
+        revision=hub_revision(checkpoint_of(settings.model, settings.revision)) if has_checkpoint else None,
+        price=_price(settings, basis.facts),
         budget=budget,
         retry_failed=basis.request.retry_failed,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # so that the Python API is imported in no time
     from roomscout.agent.spec import MakeLibrary
     from roomscout.data.questions import Selection
+    from roomscout.runs.reader import RunReader
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Request:
 
     questions: "Selection | None" = None  # the questions of a new run, in place of those that the settings name
     ply: Path | None = None  # the scan file that they are about
-    folder: Path | None = None  # the folder of a run to resume
+    run: "RunReader | None" = None  # the run to resume
     questions_named: bool = False  # whether its question file was named again, and so is read again
     retry_failed: bool = False  # whether its failed questions are asked again
     make_library: "MakeLibrary | None" = None  # makes the library of scenes that are no files

@@ -41,11 +41,11 @@ def folder_to_resume(
     return folder
 
 
-def saved_settings(folder: Path) -> Settings:
+def saved_settings(run: RunReader) -> Settings:
     """The settings with which a run was begun, but those of what was printed; raises RunError or ConfigError if
     run.json is missing or damaged."""
-    values = dict(RunReader(folder).facts.config)
-    file = folder / "run.json"
+    values = dict(run.facts.config)
+    file = run.folder / "run.json"
     lacking = SETTINGS.keys() - values.keys()
     if lacking:
         raise RunError(f"{file} is damaged: it lacks {', '.join(map(flag, sorted(lacking)))}; start a new run")
@@ -64,10 +64,11 @@ def resumed(
     folder = folder_to_resume(wanted, root, changes.get("shard"), given.settings.get("name"), batch)
     if folder is None:
         return None
-    scan = RunReader(folder).facts.config["ply"]
-    settings = resolve(changes, saved_settings(folder), given.sources, scan is not None)
+    run = RunReader(folder)
+    scan = run.facts.config["ply"]
+    settings = resolve(changes, saved_settings(run), given.sources, scan is not None)
     ply = None if scan is None else Path(scan)
-    return settings, Request(ply=ply, folder=folder, questions_named="questions" in changes, retry_failed=retry_failed)
+    return settings, Request(ply=ply, run=run, questions_named="questions" in changes, retry_failed=retry_failed)
 
 
 def changed_since(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,10 +77,10 @@ def changed_since(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
     return {name: value for name, value in now.items() if name not in kept and value != begun[name]}
 
 
-def saved_prompts(folder: Path) -> Prompts:
-    """The prompts of the run in a folder; raises RunError."""
-    record = RunReader(folder).facts.prompts
+def saved_prompts(run: RunReader) -> Prompts:
+    """The prompts of a run; raises RunError."""
+    record = run.facts.prompts
     try:
         return validated_prompts(record.templates) if record else Prompts()
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / 'run.json'}: its prompts are damaged ({error}); start a new run") from None
+        raise RunError(f"{run.folder / 'run.json'}: its prompts are damaged ({error}); start a new run") from None

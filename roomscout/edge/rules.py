@@ -1,9 +1,7 @@
 """What a model reads in a run, how its replies are read, and who moves the camera."""
 
-from pkgutil import resolve_name
-
 from roomscout.agent.actions import find_space
-from roomscout.agent.policies.movers import Mover, RecordedMoves
+from roomscout.agent.policies.movers import RecordedMoves, named_mover
 from roomscout.agent.policies.prompts import Controls, Prompts, model_prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.spec import WorldSpec
@@ -14,8 +12,6 @@ from roomscout.edge.sections import RenderSettings
 from roomscout.edge.settings import ANSWER_SETTINGS, names_in
 from roomscout.edge.types import TELL_NAMES
 from roomscout.models import ReplyFormat
-from roomscout.runs.movers import GIVEN_PATH, MOVERS
-from roomscout.runs.reader import RunReader
 
 VIEW_SETTINGS = (*(name for name in names_in(RenderSettings) if name in ANSWER_SETTINGS), "actions")
 """Settings that must be those of the run whose moves are repeated, so that equal poses give equal views."""
@@ -26,15 +22,21 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
     settings = basis.settings
     if basis.video is not None:
         return Rules(video=basis.video, native=_is_native(basis, world))
+    questions = basis.questions
+    prompts = _prompts(basis)
     space = find_space(settings.actions)
     form = ReplyFormat() if basis.model is None else basis.model.reply_format
     if form.grammar is not None or (basis.policy is None and settings.constrained):
         allowed = space if settings.translation else space.at_place
         form = action_format(True, allowed)
+    mover = named_mover(settings.who_moves, settings.seed, world.camera.intrinsics, settings.translation)
+    if settings.moves_of is not None:
+        views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS and value != "auto"}
+        mover = RecordedMoves(settings.moves_of, views, questions.here, questions.samples, settings.steps)
     return Rules(
-        prompts=_prompts(basis),
+        prompts=prompts,
         form=form,
-        mover=_mover(basis, world),
+        mover=mover,
         at_once=settings.present == "once",
         min_turns=settings.min_turns,
         translation=settings.translation,
@@ -49,31 +51,15 @@ def _is_native(basis: Basis, world: WorldSpec) -> bool:
     ModelError. An input of one frame is no video, and the rate of images in a folder is not known."""
     films = world.films
     assert films is not None, "a run on videos has films"
-    if basis.request.folder is not None:
-        return bool(RunReader(basis.request.folder).facts.conditions["video_input"] == "native")
+    if basis.facts is not None:
+        return bool(basis.facts.conditions["video_input"] == "native")
     if not films.form or films.frames == 1:
         return False
     if basis.model is not None:
         return getattr(basis.model.backend, "sees_videos", False)
     if basis.checkpoint is None or basis.settings.engine != "transformers":
         return False
-    from roomscout.models.transformers.footprint import sees_videos
-
-    return sees_videos(basis.checkpoint)
-
-
-def _mover(basis: Basis, world: WorldSpec) -> Mover | None:
-    """Who moves the camera instead of the policy, if anybody does."""
-    settings = basis.settings
-    questions = basis.questions
-    if settings.moves_of is not None:
-        views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS and value != "auto"}
-        return RecordedMoves(settings.moves_of, views, questions.here, questions.samples, settings.steps)
-    entry = GIVEN_PATH if settings.who_moves == "given path" else MOVERS.get(settings.who_moves)
-    if entry is None:
-        return None
-    kind: type[Mover] = resolve_name(entry.target)
-    return kind(settings.seed, world.camera.intrinsics, settings.translation)
+    return basis.checkpoint.sees_videos
 
 
 def _prompts(basis: Basis) -> Prompts:
@@ -81,8 +67,8 @@ def _prompts(basis: Basis) -> Prompts:
     settings = basis.settings
     if basis.model is not None:
         prompts = basis.model.prompts
-    elif basis.request.folder is not None:
-        return saved_prompts(basis.request.folder)
+    elif basis.request.run is not None:
+        return saved_prompts(basis.request.run)
     else:
         prompts = model_prompts(settings.prompts, settings.model)
     controls = Controls(

@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 
 from roomscout.agent.spec import WorldSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.base.text import counted
-from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.boxes import BoxError, KnownBoxes
 from roomscout.data.questions import Question
-from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts, ScanNotFound, scan_of
+from roomscout.data.scans import ScanNotFound, layouts_of, scans_there
 from roomscout.data.video_frames import VideoNotFound
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.basis import Basis
@@ -20,7 +18,6 @@ from roomscout.envs.films import FilmSettings
 from roomscout.envs.library import CameraSettings
 from roomscout.envs.object_boxes import known_boxes
 from roomscout.envs.scan_report import report_scans
-from roomscout.models.checkpoint_files import view_settings_of
 from roomscout.rendering.ply import has_splats
 from roomscout.rendering.renderers.choice import best_renderer
 from roomscout.rendering.renderers.splats import why_no_gsplat
@@ -30,16 +27,18 @@ def world_of(basis: Basis, chooses_renderer: bool = True) -> WorldSpec:
     """Where the scans are, and how views are drawn; without `chooses_renderer`, by the one that is asked for."""
     settings = basis.settings
     ply = basis.request.ply
-    layouts = layouts_of(settings.benchmark)
-    own_focal = view_settings_of(settings.model).focal_at(settings.view_size[0])
+    own_focal = basis.views.focal_at(settings.view_size[0])
     focal = own_focal if settings.focal == "auto" else settings.focal
     cuda_device = cuda_device_of(settings.device)
+    films = None if basis.video is None else _films(basis, basis.video)
+    layouts = layouts_of(basis.questions.benchmark)
     renderer = settings.renderer
     if basis.video is not None:
         renderer = ""
     elif renderer == "auto" and chooses_renderer:
-        has_gaussians = _has_splats(basis, layouts)
-        renderer = _splat_renderer() if has_gaussians else best_renderer(cuda_device)
+        found = scans_there(basis.questions.asked.questions, settings.scan_root, layouts)
+        files = (path for _, path in found) if ply is None else [ply]
+        renderer = _splat_renderer() if any(map(has_splats, files)) else best_renderer(cuda_device)
     return WorldSpec(
         scan_root=settings.scan_root,
         ply=ply,
@@ -51,33 +50,16 @@ def world_of(basis: Basis, chooses_renderer: bool = True) -> WorldSpec:
         ),
         renderer=renderer,
         cuda_device=cuda_device,
-        films=None if basis.video is None else _films(basis, basis.video),
+        films=films,
         makes_scans=ply is None and basis.video is None and basis.questions.benchmark.make_scans is not None,
         make_library=basis.request.make_library,
     )
-
-
-def layouts_of(benchmark: str) -> Layouts:
-    """The paths below the root of each dataset at which scans are searched for; raises QuestionError."""
-    record = find_benchmark(benchmark)
-    own_roots = {OWN_ROOTS: (str(record.folder()),)} if record.folder else {}
-    return {**LAYOUTS, **record.scan_layouts, **own_roots}
 
 
 def cuda_device_of(device: str) -> int | None:
     """The CUDA ordinal of a device: 0 for "auto" and "cuda", None for all others but "cuda:N"."""
     match = re.fullmatch(r"auto|cuda(?::(\d+))?", device)
     return int(match[1] or 0) if match else None
-
-
-def _has_splats(basis: Basis, layouts: Layouts) -> bool:
-    """Whether any of the scans consists of Gaussian splats."""
-    for question in {question.scene: question for question in basis.questions.asked.questions}.values():
-        with suppress(ScanNotFound):
-            path = basis.request.ply or scan_of(question, basis.settings.scan_root, layouts)
-            if has_splats(path):
-                return True
-    return False
 
 
 def _splat_renderer() -> str:
@@ -89,8 +71,10 @@ def _films(basis: Basis, video: VideoProtocol) -> FilmSettings:
     settings = basis.settings
     root = settings.videos
     assert root is not None, "a run on videos has a folder of them"
-    backend = None if basis.model is None else basis.model.backend
-    size = frame_size(settings.view_size, basis.checkpoint, backend)
+    views = None if basis.model is None else getattr(basis.model.backend, "views", None)
+    if basis.checkpoint is not None:
+        views = basis.checkpoint.family.views
+    size = frame_size(settings.view_size, views)
     scenes = {question.scene for question in basis.questions.here}
     if any((root / dataset / scene).is_dir() for dataset, scene in scenes):
         return FilmSettings(root, "", settings.images_a_turn, size)
@@ -104,7 +88,7 @@ def require_scans(basis: Basis, world: WorldSpec) -> None:
     if world.makes_scans or world.make_library is not None:
         return
     questions = basis.questions.here
-    required = basis.request.folder is None and not basis.request.previews
+    required = basis.facts is None and not basis.request.previews
     if world.ply is None or world.films is not None:
         missing = world.missing(questions)
         scenes = {question.scene for question in questions}
@@ -124,14 +108,12 @@ def _require_boxes(questions: Sequence[Question], world: WorldSpec) -> None:
     """Raise ConfigError, which names the first scan, if no scan of these questions has known boxes of its objects."""
     boxes = KnownBoxes()
     errors = list[BoxError]()
-    for question in {question.scene: question for question in questions}.values():
+    found = scans_there(questions, world.scan_root, world.layouts)
+    for question, path in found if world.ply is None else [(questions[0], world.ply)]:
         try:
-            path = world.ply or scan_of(question, world.scan_root, world.layouts)
             known_boxes(boxes, path, question.scene_name)
             return
         except BoxError as error:
             errors.append(error)
-        except ScanNotFound:
-            continue
     if errors:
         raise ConfigError(f"--given: {errors[0]}")

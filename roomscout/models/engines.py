@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.source import checkpoint_of
+from roomscout.models.transformers.source import checkpoint_of, existing_source
 from roomscout.models.vllm import VllmOptions
+
+if TYPE_CHECKING:  # the module itself loads torch
+    from roomscout.models.transformers.footprint import Checkpoint
 
 Answer = Callable[[list[dict[str, Any]]], str]  # makes the text of a reply from messages, as `as_dicts` returns them
 BACKEND_MEMBERS = ("name", "concurrent", "generate", "release", "peak_memory_bytes", "close")
@@ -33,6 +36,14 @@ def make_backend(
 
         return VllmBackend(checkpoint, options, vllm)
     return TransformersBackend.from_checkpoint(checkpoint, options)
+
+
+def known_checkpoint(checkpoint: str, device: str, dtype: str) -> "Checkpoint":
+    """What a checkpoint says of itself, and on a device; raises ModelError."""
+    existing_source(checkpoint)  # a wrong name is refused before seconds of imports
+    from roomscout.models.transformers.footprint import Checkpoint
+
+    return Checkpoint(checkpoint, device, dtype)
 
 
 class CallableBackend(Backend):

@@ -24,6 +24,7 @@ from roomscout.edge.memory import suited_to_model
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
+from roomscout.models.checkpoint_files import own_view_settings
 from roomscout.models.conversation import Conversation
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.motion import move
@@ -269,7 +270,11 @@ class TestTell:
         assert "The camera is at x" in said and "1 move left" in said
         said = self.said(rooms, tmp_path / "2", "nothing")
         assert not [words for words in ("spans", "is at", "left. ", "Turn 0") if words in said]
-        assert suited_to_model(settings_of(model="embedded"), None, None)["tell"] == ("pose", "extent", "turns")
+        assert suited_to_model(settings_of(model="embedded"), own_view_settings("embedded"), None, None)["tell"] == (
+            "pose",
+            "extent",
+            "turns",
+        )
 
     @pytest.mark.parametrize(
         ("changes", "warned"),

@@ -179,7 +179,7 @@ def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
     assert first.action.rotation_angle_degrees == 30 and first.action.forward_meters == 0.25
     assert all(0 < row.seconds < 60 for row in reader.rows)
     again = checked(**from_flags(*in_verbs(flags_giving(reader.facts.config))[1:]).settings)
-    assert changed(again, log_root=session.log_root) == saved_settings(reader.folder)
+    assert changed(again, log_root=session.log_root) == saved_settings(reader)
     assert "engine" not in reader.facts.protocol and "prompts=" in reader.facts.protocol
     assert "| human |" in run_main(["leaderboard", str(reader.folder)]).stdout
     assert reader.facts.prompts is not None and reader.facts.config["model"] == "human"

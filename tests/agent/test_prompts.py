@@ -288,4 +288,4 @@ def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_pat
     assert facts.prompts.sha256 == prompts.sha256
     assert f"prompts={prompts.sha256[:12]}," in facts.protocol
     path.write_text("system: Changed.\n")
-    assert saved_prompts(folder) == prompts
+    assert saved_prompts(RunReader(folder)) == prompts

@@ -119,7 +119,7 @@ def test_scores_are_computed_again(one_run: Path, parts: list[Path], tmp_path: P
 def test_a_part_resumes_without_the_question_file(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
     (part,) = copies(parts[:1], tmp_path)
     keep_rows(part, 1)
-    config = changed(saved_settings(part), questions=tmp_path / "gone.jsonl")
+    config = changed(saved_settings(RunReader(part)), questions=tmp_path / "gone.jsonl")
     facts = json.loads((part / "run.json").read_text())
     facts["config"]["questions"] = str(config.questions)
     (part / "run.json").write_text(json.dumps(facts))
@@ -184,7 +184,7 @@ def on_workers(six_rooms: RoomScans, parts: list[Path], tmp_path: Path) -> Itera
     copies(parts, folder / "parts")
     with ExitStack() as stack:
         workers = {"gpus": settings.gpus, "device": "cpu"}
-        yield Parts(divide(resolve(workers, saved_settings(folder)), Request(folder=folder)), stack)
+        yield Parts(divide(resolve(workers, saved_settings(RunReader(folder))), Request(run=RunReader(folder))), stack)
 
 
 def folder_of(parts: Parts, number: int) -> Path:

@@ -14,8 +14,7 @@ from roomscout.command.main import main
 from roomscout.edge.memory import ConversationSize, fitting_batch, gpus_to_split
 from roomscout.edge.settings import Settings
 from roomscout.models import ModelError
-from roomscout.models.transformers import footprint as footprints
-from roomscout.models.transformers.footprint import Footprint, footprint
+from roomscout.models.transformers.footprint import Checkpoint, Footprint
 from roomscout.models.transformers.kv_cache import buffer_columns
 from roomscout.models.transformers.shapes import ModelSizes
 
@@ -73,7 +72,7 @@ def test_the_batch_size_follows_from_the_memory_beside_the_weights(
     chosen = {"batch_size": asked, "max_batch_size": most}
     config = rooms.config(tmp_path, model=str(shape_8b), image_size=(160, 96), **chosen)
     sizes = Footprint("cpu", "float32", 10**9, 4 * GIB, 0, qwen_tokens, int(free_gib * GIB))
-    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    monkeypatch.setattr(Checkpoint, "footprint", lambda *_: sizes)
     size_of_one = memory_plan(config).conversation
     assert size_of_one is not None
     per_token = GIB // buffer_columns(size_of_one.tokens)
@@ -87,7 +86,7 @@ def test_the_batch_size_follows_from_the_memory_beside_the_weights(
 def large(rooms: RoomScans, shape_8b: Path, tmp_path: Path, monkeypatch) -> Settings:
     """A run with a model of 62 GiB on a GPU with 45 GiB free."""
     sizes = Footprint("cuda:0", "bfloat16", 31 * 10**9, 62 * GIB, 1024, qwen_tokens, 45 * GIB)
-    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    monkeypatch.setattr(Checkpoint, "footprint", lambda *_: sizes)
     return rooms.config(tmp_path, model=str(shape_8b))
 
 
@@ -104,7 +103,9 @@ def test_a_plan_reports_weights_that_do_not_fit(large: Settings):
 def test_quantized_weights_take_what_bitsandbytes_makes_of_them(tmp_path: Path):
     """The bytes of this checkpoint with bitsandbytes 0.50, and the scales of NF4, which it does not count."""
     folder = str(write_untrained_checkpoint(tmp_path, sizes=ModelSizes(hidden=128, head_dim=32)))
-    taken = {name: footprint(folder, "float32", "cpu", 1, name).weight_bytes for name in (None, "8bit", "4bit")}
+    taken = {
+        name: Checkpoint(folder, "cpu", "float32").footprint(1, name).weight_bytes for name in (None, "8bit", "4bit")
+    }
     assert taken == {None: 2663552, "8bit": 1827968, "4bit": 1688704 + 17408}
 
 

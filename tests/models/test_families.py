@@ -19,7 +19,7 @@ from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import FAMILIES, family_of
 from roomscout.models.transformers.families.family import Family
-from roomscout.models.transformers.footprint import footprint
+from roomscout.models.transformers.footprint import Checkpoint
 from roomscout.models.transformers.layers import keeps_states, why_recomputed
 
 ACTION = action_format()
@@ -198,7 +198,7 @@ class TestEncoding:
         processor = AutoProcessor.from_pretrained(tiny.path)
         image_ids = {processor.image_token_id, *getattr(processor, "image_token_ids", [])}
         for tiles in (1, 6) if tiny.family.tiled else (1,):
-            counted = footprint(tiny.path, "float32", "cpu", tiles).image_tokens
+            counted = Checkpoint(tiny.path, "cpu", "float32").footprint(tiles).image_tokens
             for height, width in tiny.sizes:
                 conversation = Conversation("q", [Message("system", "rules")])
                 conversation.append(Message.of_views("look", np.zeros((height, width, 3), np.uint8)))

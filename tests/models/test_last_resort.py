@@ -21,7 +21,7 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers import families
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.decoding import never_generated
-from roomscout.models.transformers.footprint import checkpoint_family, footprint
+from roomscout.models.transformers.footprint import Checkpoint
 from roomscout.models.transformers.loading import end_tokens
 from tests.other_checkpoints import OTHERS, write_other
 from tests.untrained_checkpoints import UNTRAINED, write_untrained_family
@@ -174,14 +174,14 @@ def test_the_command_says_what_a_model_without_a_family_costs(rooms: RoomScans, 
 def test_views_have_the_size_that_the_processor_leaves_alone(kind: str, size: tuple[int, int], tmp_path: Path):
     """Of 640x480 pixels, those processors make few pixels, tiles, or a square."""
     folder = str(write_other(tmp_path / "tiny", kind))
-    family = checkpoint_family(folder)
+    family = Checkpoint(folder).family
     assert family.default_view == size and family.why_not(*size) is None
     processor, view = AutoProcessor.from_pretrained(folder), np.zeros((size[1], size[0], 3), np.uint8)
     text = processor.apply_chat_template([{"role": "user", "content": [{"type": "image"}]}], tokenize=False)
     ids = processor(text=[text], images=[[Image.fromarray(view)]], return_tensors="pt")["input_ids"]
     config = AutoModelForImageTextToText.from_pretrained(folder).config
     around = ids.numel() - int(torch.isin(ids, torch.tensor([config.image_token_id])).sum())
-    assert ids.numel() - around <= footprint(folder, "float32", "cpu").image_tokens(*size) <= ids.numel()
+    assert ids.numel() - around <= Checkpoint(folder, "cpu", "float32").footprint().image_tokens(*size) <= ids.numel()
 
 
 def test_a_model_that_does_not_write_about_images_is_refused(tmp_path: Path):
@@ -189,7 +189,7 @@ def test_a_model_that_does_not_write_about_images_is_refused(tmp_path: Path):
 
     BertConfig().save_pretrained(tmp_path / "bert")
     with pytest.raises(ModelError, match="'bert' checkpoint, which transformers does not list among its image-text"):
-        checkpoint_family(str(tmp_path / "bert"))
+        Checkpoint(str(tmp_path / "bert"))
 
 
 def test_code_of_a_repository_is_never_run(tmp_path: Path):
@@ -199,4 +199,4 @@ def test_code_of_a_repository_is_never_run(tmp_path: Path):
     (folder / "config.json").write_text(json.dumps({"model_type": "internvl_chat", "auto_map": code}))
     (folder / "configuration_internvl_chat.py").write_text("raise SystemExit('run')")
     with pytest.raises(ModelError, match=r"needs code of its own repository, .* such as .*InternVL3_5-8B-HF$"):
-        checkpoint_family(str(folder))
+        Checkpoint(str(folder))

@@ -221,7 +221,7 @@ def test_an_interrupt_ends_requests_in_flight_and_the_run_can_be_resumed(
         server.fault = no_fault
         folder = only_run(tmp_path)
         assert not any(row.failed for row in RunReader(folder).rows)
-        assert run_settings(saved_settings(folder), folder).status == 0
+        assert run_settings(saved_settings(RunReader(folder)), folder).status == 0
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)
 
@@ -422,6 +422,6 @@ def test_further_parameters_are_in_every_request_and_in_the_protocol(
     facts = RunReader(folder).facts
     assert facts.config["extra_body"] == json.dumps(sent, sort_keys=True)
     assert f"extra_body={facts.config['extra_body']}, " in facts.protocol
-    assert run_settings(saved_settings(folder), folder).status == 0
+    assert run_settings(saved_settings(RunReader(folder)), folder).status == 0
     with pytest.raises(ConfigError, match="--extra-body would change answers"):
-        resolve({"extra_body": {"top_p": 0.8}}, saved_settings(folder))
+        resolve({"extra_body": {"top_p": 0.8}}, saved_settings(RunReader(folder)))

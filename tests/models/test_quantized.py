@@ -12,7 +12,7 @@ from untrained_checkpoints import write_untrained_checkpoint
 from roomscout.base.errors import ConfigError
 from roomscout.edge.resolve import resolve
 from roomscout.edge.resuming import saved_settings
-from roomscout.models.transformers.footprint import footprint, linear_weights
+from roomscout.models.transformers.footprint import Checkpoint, linear_weights
 from roomscout.models.transformers.loading import load_checkpoint
 from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.runs.reader import RunReader
@@ -32,7 +32,7 @@ def test_the_plan_knows_which_weights_are_quantized(checkpoint: str, quantize: s
     plain, _ = load_checkpoint(checkpoint, torch.float32, CPU)
     made = {f"{name}.weight" for name, each in loaded.named_modules() if type(each).__module__.startswith("bitsand")}
     assert made == linear_weights(plain).keys()
-    planned = footprint(checkpoint, "float32", "cpu", 1, quantize).weight_bytes
+    planned = Checkpoint(checkpoint, "cpu", "float32").footprint(1, quantize).weight_bytes
     assert planned == pytest.approx(loaded.get_memory_footprint(return_buffers=False), rel=0.06)
 
 
@@ -45,7 +45,7 @@ def test_quantized_weights_change_answers_and_cannot_change_in_a_run(rooms: Room
     assert trajectories(runs[None]) != trajectories(runs["4bit"])
     assert ", dtype=float32, quantize=4bit, " in RunReader(runs["4bit"]).facts.protocol
     with pytest.raises(ConfigError, match="--quantize would change answers of this run"):
-        resolve({"quantize": "8bit"}, saved_settings(runs["4bit"]))
+        resolve({"quantize": "8bit"}, saved_settings(RunReader(runs["4bit"])))
 
 
 def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -28,6 +29,7 @@ from roomscout.rendering.paths import Paths
 from roomscout.rendering.scene import Scene, SceneError
 from roomscout.rendering.views import SurfaceCoverage
 from roomscout.rendering.visibility import MARGIN_M, Boxes, enough_pixels, object_pixels, window_of
+from roomscout.runs.movers import GIVEN_PATH, MOVERS
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
 from roomscout.runs.sights import SeenObjects
@@ -386,3 +388,12 @@ class RecordedMoves(Mover):
             theirs = scan.file if scan else "of that run"
             raise SceneError(f"{seen} than {this}: use the scan {theirs}", setting="moves_of")
         state.path = [Move(turn.action.unanswered, turn.move) for turn in turns]
+
+
+def named_mover(name: str, seed: int, camera: Intrinsics, translation: bool) -> Mover | None:
+    """The mover that `roomscout.runs.movers.who_moves` names; None for the model, and for the moves of another run."""
+    entry = GIVEN_PATH if name == "given path" else MOVERS.get(name)
+    if entry is None:
+        return None
+    kind: type[Mover] = resolve_name(entry.target)
+    return kind(seed, camera, translation)

@@ -37,7 +37,7 @@ def find_benchmark(name: str) -> Benchmark:
             return read_benchmark(folder)
         except ValueError as error:
             raise BenchmarkError(str(error), setting="benchmark") from None
-    if not is_code(name):
+    if ":" not in name:
         raise BenchmarkError(
             f"there is no benchmark {name}; there is {', '.join(benchmark_names())}, or name your own as "
             f"path/to/file.py:NAME or as a folder with a {BENCHMARK_YAML}",

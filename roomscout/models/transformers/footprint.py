@@ -1,4 +1,4 @@
-"""Memory that checkpoints take, without loading weights."""
+"""What is known of a checkpoint without its weights, and the memory that it takes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,6 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer, PreTrainedC
 from roomscout.models import MEMORY_FRACTION
 from roomscout.models.transformers.devices import resolve_device, resolve_dtype, usable_bytes
 from roomscout.models.transformers.families import family_of, require_tiles
-from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.layers import kv_token_bytes, state_bytes
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, checkpoint_processor, is_here
 from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
@@ -33,49 +32,64 @@ class Footprint:
     attention_heads: int = 1  # of the language model
 
 
-def dtype_on(device: str, dtype: str) -> str:
-    """The name of the data type that "auto" or a name means on a device of this machine; raises ModelError."""
-    return str(resolve_dtype(dtype, resolve_device(device))).removeprefix("torch.")
+class Checkpoint:
+    """What a checkpoint, a folder or a hub id as `id@revision`, says of itself without its weights, and on a device of
+    this machine. Known ones are described before their download as well. Raises ModelError for a file that is not
+    available, and for a device that is not there."""
 
+    def __init__(self, name: str, device: str = "auto", dtype: str = "auto") -> None:
+        self.name = name
+        self.device = resolve_device(device)
+        self.dtype = resolve_dtype(dtype, self.device)  # of weights that are not quantized
+        if name in CHECKPOINTS and not is_here(name, "config.json"):
+            self.config: PreTrainedConfig = make_config(CHECKPOINTS[name])
+        else:
+            self.config = checkpoint_config(name)
+        family = family_of(self.config)
+        if family.by_processor:
+            family = family_of(self.config, checkpoint_processor(name))
+        self.family = family  # that of last resort has its processor's views
 
-def checkpoint_family(model: str) -> Family:
-    """A checkpoint's family, that of last resort with its processor's views; ModelError if a file is not available."""
-    family = family_of(config := _config_of(model))
-    return family_of(config, checkpoint_processor(model)) if family.by_processor else family
+    @property
+    def lacks_tokenizer(self) -> bool:
+        """Whether it is known, and its tokenizer is not on this machine."""
+        return self.name in CHECKPOINTS and not is_here(self.name, "tokenizer.json")
 
+    @property
+    def sees_videos(self) -> bool:
+        """Whether it takes a video as one input."""
+        if self.family.video is None or self.lacks_tokenizer:
+            return self.family.video is not None
+        return self.family.sees_videos(checkpoint_processor(self.name))
 
-def sees_videos(model: str) -> bool:
-    """Whether a checkpoint takes a video as one input, known ones also before download; ModelError if unavailable."""
-    family = checkpoint_family(model)
-    if family.video is None or (model in CHECKPOINTS and not is_here(model, "tokenizer.json")):
-        return family.video is not None
-    return family.sees_videos(checkpoint_processor(model))
+    @property
+    def dtype_name(self) -> str:
+        """The data type as settings name it, such as "bfloat16"."""
+        return str(self.dtype).removeprefix("torch.")
 
+    def count_tokens(self, text: str) -> int:
+        """The number of tokens of a text."""
+        return len(checkpoint_part(AutoTokenizer, self.name)(text)["input_ids"])
 
-def footprint(
-    model: str, dtype: str, device: str, tiles: int = 1, quantize: str | None = None, fraction: float = MEMORY_FRACTION
-) -> Footprint:
-    """The footprint of a checkpoint on a device of this machine; ModelError if it or its configuration is missing."""
-    where = resolve_device(device)
-    number = resolve_dtype(dtype, where)
-    config = _config_of(model)
-    with torch.device("meta"):
-        weightless = AutoModelForImageTextToText.from_config(config)
-    parameters = sum(weight.numel() for weight in weightless.parameters())
-    family = checkpoint_family(model)
-    require_tiles(family, tiles)
-    saved = sum(weight.numel() for weight in linear_weights(weightless).values()) if quantize else 0
-    return Footprint(
-        device=str(where),
-        dtype=str(number).removeprefix("torch."),
-        parameters=parameters,
-        weight_bytes=parameters * number.itemsize - int(saved * (number.itemsize - _STORED_BYTES.get(quantize, 0))),
-        kv_bytes_per_token=kv_token_bytes(config, number.itemsize),
-        image_tokens=lambda width, height: family.views.tokens(config, width, height, tiles),
-        free_bytes=usable_bytes(where, fraction),
-        state_bytes=2 * state_bytes(config),
-        attention_heads=config.get_text_config().num_attention_heads,
-    )
+    def footprint(self, tiles: int = 1, quantize: str | None = None, fraction: float = MEMORY_FRACTION) -> Footprint:
+        """Its size on the device."""
+        number_bytes = self.dtype.itemsize
+        with torch.device("meta"):
+            weightless = AutoModelForImageTextToText.from_config(self.config)
+        parameters = sum(weight.numel() for weight in weightless.parameters())
+        require_tiles(self.family, tiles)
+        saved = sum(weight.numel() for weight in linear_weights(weightless).values()) if quantize else 0
+        return Footprint(
+            device=str(self.device),
+            dtype=self.dtype_name,
+            parameters=parameters,
+            weight_bytes=parameters * number_bytes - int(saved * (number_bytes - _STORED_BYTES.get(quantize, 0))),
+            kv_bytes_per_token=kv_token_bytes(self.config, number_bytes),
+            image_tokens=lambda width, height: self.family.views.tokens(self.config, width, height, tiles),
+            free_bytes=usable_bytes(self.device, fraction),
+            state_bytes=2 * state_bytes(self.config),
+            attention_heads=self.config.get_text_config().num_attention_heads,
+        )
 
 
 def linear_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -86,15 +100,3 @@ def linear_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
         for name, module in model.named_modules()
         if isinstance(module, torch.nn.Linear) and module is not head
     }
-
-
-def count_tokens(model: str, text: str) -> int:
-    """The number of tokens of a text with a checkpoint's tokenizer; raises ModelError if that is not available."""
-    return len(checkpoint_part(AutoTokenizer, model)(text)["input_ids"])
-
-
-def _config_of(model: str) -> PreTrainedConfig:
-    """The configuration of a checkpoint; built from known sizes if those suffice and it was not downloaded."""
-    if model in CHECKPOINTS and not is_here(model, "config.json"):
-        return make_config(CHECKPOINTS[model])
-    return checkpoint_config(model)
