@@ -126,7 +126,8 @@ def suited_to_model(
     elif checkpoint or loaded:
         from roomscout.models.transformers.loading import published_sampling
 
-        found["temperature"], found["generation"] = published_sampling(checkpoint.name if checkpoint else loaded)
+        model = loaded if checkpoint is None else checkpoint.name
+        found["temperature"], found["generation"] = published_sampling(model)
         require_random(settings.samples, found["temperature"])
     return {name: value for name, value in found.items() if getattr(settings, name) in ("auto", CHECKPOINT)}
 

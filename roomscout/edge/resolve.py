@@ -32,18 +32,13 @@ def resolve(
 
     Raises ConfigError for a value that is invalid, for settings that conflict, also with a run about `one_scan`, and
     for those that would change the answers or records of the saved run."""
-    settings = _read(given, source)
+    settings = read_saved(given, source)
     if saved is not None:
         settings = replace(saved, **{name: getattr(settings, name) for name in given})
     if saved is not None:
         settings = _as_begun(saved, located(settings))
     require_no_conflict(settings, saved is not None, one_scan)
     return settings if saved is not None else located(settings)
-
-
-def read_saved(values: Mapping[str, Any], source: Source) -> Settings:
-    """The settings of these values as they are, which may conflict; raises ConfigError, which names the source."""
-    return _read(values, source)
 
 
 def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -68,8 +63,9 @@ def _adapters(name: str) -> TypeAdapter:
     return TypeAdapter(HINTS[name], config=CONVERSION)
 
 
-def _read(values: Mapping[str, Any], source: Source) -> Settings:
-    """The settings with these values, converted to their types; raises ConfigError naming each that is invalid."""
+def read_saved(values: Mapping[str, Any], source: Source) -> Settings:
+    """The settings with these values, converted to their types, which may conflict; raises ConfigError naming each that
+    is invalid, and its source."""
     unknown = [name for name in values if name not in SETTINGS]
     known = {name: _several(name, value) for name, value in values.items() if name in SETTINGS}
     by_name: dict[str, list[Any]] = {}  # a union has one problem per member
