@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from roomscout.rendering.geometry import Geometry, no_faces
-from roomscout.rendering.tables import Element, Property, Table, colours_or_greys, positions, read_binary, read_text
+from roomscout.rendering.tables import Element, Property, Table, colours_or_greys, positions, read_tables
 
 _CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
 
@@ -25,15 +25,15 @@ def read_pcd(path: Path) -> Geometry:
             header[keyword] = values
             if keyword == "DATA":
                 break
-        body = file.read()
+        body = np.frombuffer(file.read(), dtype=np.uint8)
     element = _element(header, len(body))
     match header["DATA"]:
         case ["ascii"]:
-            (table,) = read_text([element], body)
+            (table,) = read_tables([element], body, "")
         case ["binary"]:
-            table, _ = read_binary(element, np.frombuffer(body, dtype=np.uint8), "<")
+            (table,) = read_tables([element], body, "<")
         case ["binary_compressed"]:
-            table = _read_compressed(element, body)
+            table = _read_compressed(element, body.tobytes())
         case _:
             raise ValueError("its DATA is none of ascii, binary and binary_compressed")
     return Geometry(positions(table), no_faces(), colours_or_greys(path, table))

@@ -6,7 +6,6 @@ Python unless it knows their sizes.
 """
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,16 +14,7 @@ import numpy as np
 from roomscout.rendering.geometry import Geometry, no_faces, triangulated
 from roomscout.rendering.parts import warn_of_loose_vertices
 from roomscout.rendering.splats import are_splats, read_splats
-from roomscout.rendering.tables import (
-    Element,
-    Property,
-    Table,
-    colours,
-    colours_or_greys,
-    positions,
-    read_binary,
-    read_text,
-)
+from roomscout.rendering.tables import Element, Property, Table, colours, colours_or_greys, positions, read_tables
 
 _log = logging.getLogger(__name__)
 
@@ -35,14 +25,7 @@ _TYPES = {
 }  # fmt: skip
 _BYTE_ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 _POLYGONS = ("vertex_indices", "vertex_index")
-
-
-@dataclass(frozen=True)
-class _Header:
-    byte_order: str
-    elements: list[Element]
-    has_texture: bool
-    size_bytes: int
+_DRAWN = ("vertex", "face")
 
 
 def read_ply(path: Path) -> Geometry:
@@ -51,19 +34,20 @@ def read_ply(path: Path) -> Geometry:
     warning, textures and other elements. Raises ValueError."""
     data = np.memmap(path, dtype=np.uint8, mode="r")
     with path.open("rb") as file:
-        header = _read_header(file)
-    elements = [element.name for element in header.elements if element.count]
-    others = [name for name in elements if name not in ("vertex", "face")]
-    if others:
+        elements, byte_order, has_texture = _read_header(file)
+        body = np.asarray(data[file.tell() :])
+    names = [element.name for element in elements]
+    if others := [element.name for element in elements if element.count and element.name not in _DRAWN]:
         _log.warning("%s: ignoring its elements %s; only vertex and face are drawn", path, ", ".join(others))
-    tables = _read_tables(header, np.asarray(data[header.size_bytes :]))
+    last = max((index for index, name in enumerate(names) if name in _DRAWN), default=-1)
+    tables = dict(zip(names, read_tables(elements[: last + 1], body, byte_order), strict=False))
     points = positions(tables.get("vertex", {}))
     triangles, rows = _triangles(tables.get("face", {}), points)
     face_colours = colours(tables["face"]) if len(triangles) else None
     warn_of_loose_vertices(path, len(points), triangles)
-    if header.has_texture:
+    if has_texture:
         _log.warning("%s: ignoring its texture; export the scan as GLB or OBJ to keep it", path)
-    if header.has_texture or face_colours is not None:
+    if has_texture or face_colours is not None:
         vertex_colours = colours(tables["vertex"])
     else:
         vertex_colours = colours_or_greys(path, tables["vertex"])
@@ -78,14 +62,15 @@ def has_splats(path: Path) -> bool:
     """Whether a file is a PLY file of Gaussian splats, judged by its header; False for one that cannot be read."""
     try:
         with path.open("rb") as file:
-            elements = _read_header(file).elements
+            elements, _, _ = _read_header(file)
     except (OSError, ValueError):
         return False
     return any(are_splats(prop.name for prop in element.properties) for element in elements)
 
 
-def _read_header(file: BinaryIO) -> _Header:
-    """Parse the header, up to the first byte of the rows; raises ValueError if it is missing or malformed."""
+def _read_header(file: BinaryIO) -> tuple[list[Element], str, bool]:
+    """The elements of a file, the order of its bytes, "" for text, and whether it names a texture. Reads up to the
+    first byte of the rows; raises ValueError if the header is missing or malformed."""
     if file.readline().rstrip() != b"ply":
         raise ValueError("it is not a PLY file")
     encoding, has_texture = "", False
@@ -93,7 +78,7 @@ def _read_header(file: BinaryIO) -> _Header:
     for line in iter(file.readline, b""):
         match line.decode("latin-1").split():
             case ["end_header"] if encoding in _BYTE_ORDERS:
-                return _Header(_BYTE_ORDERS[encoding], elements, has_texture, file.tell())
+                return elements, _BYTE_ORDERS[encoding], has_texture
             case ["format", encoding, _] if encoding in _BYTE_ORDERS:
                 pass
             case ["comment", word, *_] if word.lower() == "texturefile":
@@ -109,21 +94,6 @@ def _read_header(file: BinaryIO) -> _Header:
             case _:
                 raise ValueError(f"its header has the malformed line {line.decode('latin-1').strip()!r}")
     raise ValueError("its header has no end_header line")
-
-
-def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
-    """The tables of all elements up to the last one that is needed, by name."""
-    needed = [index for index, element in enumerate(header.elements) if element.name in ("vertex", "face")]
-    elements = header.elements[: max(needed, default=-1) + 1]
-    names = [element.name for element in elements]
-    if not header.byte_order:
-        return dict(zip(names, read_text(elements, body.tobytes()), strict=True))
-    tables: dict[str, Table] = {}
-    for element in elements:
-        table, size = read_binary(element, body, header.byte_order)
-        tables[element.name] = table
-        body = body[size:]
-    return tables
 
 
 def _triangles(faces: Table, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

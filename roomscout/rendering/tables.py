@@ -42,9 +42,21 @@ class Element:
     properties: list[Property]
 
 
-def read_binary(element: Element, body: np.ndarray, order: str) -> tuple[Table, int]:
-    """The table of an element at the beginning of `body` (K,) uint8, and its size in bytes; `order` is numpy's byte
-    order character. Raises ValueError if rows are missing."""
+def read_tables(elements: Sequence[Element], body: np.ndarray, order: str) -> list[Table]:
+    """The table of each element from the rows in `body` (K,) uint8; `order` is numpy's byte order character, or "" for
+    text. Raises ValueError if rows are missing or wrong."""
+    if not order:
+        return _read_text(elements, body.tobytes())
+    tables = []
+    for element in elements:
+        table, size = _read_binary(element, body, order)
+        tables.append(table)
+        body = body[size:]
+    return tables
+
+
+def _read_binary(element: Element, body: np.ndarray, order: str) -> tuple[Table, int]:
+    """The table of an element at the beginning of `body`, and its size in bytes."""
     dtype = _first_row_type(element, body, order)
     size = element.count * dtype.itemsize
     lists = [prop.name for prop in element.properties if prop.count_type]
@@ -99,7 +111,7 @@ def _read_ragged(element: Element, data: bytes, order: str) -> tuple[Table, int]
     }, at
 
 
-def read_text(elements: Sequence[Element], text: bytes) -> list[Table]:
+def _read_text(elements: Sequence[Element], text: bytes) -> list[Table]:
     """The table of each element from rows of text; integer columns with other numbers become float64. Raises ValueError
     naming the row that is too long, too short or has a word that is no number, and if rows are missing."""
     lines = [line for line in text.splitlines() if line.strip()]
@@ -123,7 +135,7 @@ def read_text(elements: Sequence[Element], text: bytes) -> list[Table]:
             needed = (ends - starts)[row]
             raise ValueError(f"row {row + 1} of {element.name} has {widths[row]} numbers instead of {needed}")
         doubles = [replace(p, type="f8", count_type=p.count_type and "f8") for p in element.properties]
-        table, _ = read_binary(replace(element, properties=doubles), numbers.view(np.uint8), "=")
+        table, _ = _read_binary(replace(element, properties=doubles), numbers.view(np.uint8), "=")
         for prop in element.properties:
             if not prop.count_type:
                 table[prop.name] = _typed(np.asarray(table[prop.name]), prop.type)
