@@ -1,7 +1,7 @@
 """Geometry as read from a file, and the clean-up and colouring that precede building a scene."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -115,16 +115,24 @@ def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> G
             texturing = replace(texturing, face_uv=texturing.face_uv[keep], face_image=texturing.face_image[keep])
         face_colours = None if geometry.face_colours is None else geometry.face_colours[keep]
         geometry = replace(geometry, faces=faces[keep], face_colours=face_colours, texturing=texturing)
-    used = finite
     if len(geometry.faces):
-        used = np.zeros(len(finite), dtype=bool)
-        used[geometry.faces.ravel()] = True
-    if used.all():
+        faces, vertices, colours = compact(geometry.faces, geometry.vertices, geometry.colours)
+        return replace(geometry, vertices=vertices, faces=faces, colours=colours)
+    if finite.all():
         return geometry
+    colours = None if geometry.colours is None else geometry.colours[finite]
+    return replace(geometry, vertices=geometry.vertices[finite], faces=no_faces(), colours=colours)
+
+
+def compact(faces: np.ndarray, vertices: np.ndarray, *columns: np.ndarray | None) -> tuple[Any, ...]:
+    """Faces (M, 3) as int32 indices of the vertices that they use, and the rows of these in `vertices` (N, 3) and in
+    each of `columns` (N, ...) that is not None."""
+    used = np.zeros(len(vertices), dtype=bool)
+    used[faces] = True
+    if used.all():
+        return faces, vertices, *columns
     new_index = np.cumsum(used, dtype=np.int32) - 1
-    colours = None if geometry.colours is None else geometry.colours[used]
-    faces = new_index[geometry.faces] if len(geometry.faces) else no_faces()
-    return replace(geometry, vertices=geometry.vertices[used], faces=faces, colours=colours)
+    return new_index[faces], vertices[used], *(None if column is None else column[used] for column in columns)
 
 
 def coloured(geometry: Geometry) -> Geometry:

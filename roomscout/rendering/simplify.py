@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roomscout.rendering.discs import CORNERS
-from roomscout.rendering.geometry import cell_keys, face_normals
+from roomscout.rendering.geometry import cell_keys, compact, face_normals
 from roomscout.rendering.renderers.raycast import sample
 from roomscout.rendering.scene import Scene, Surface
 
@@ -44,12 +44,12 @@ def simplified(scene: Scene, most: int) -> Simplified:
     upper = scene.bounds.upper + reach
     whole = _vertex_coloured(scene.surface, most) if len(scene.faces) else _cloud(scene)
     near = np.all((whole.vertices > lower) & (whole.vertices < upper), axis=1)
-    used = np.flatnonzero(near)
-    faces = whole.faces
-    if len(faces):
-        used, index = np.unique(faces[near[faces].all(axis=1)], return_inverse=True)
-        faces = index.reshape(-1, 3).astype(np.int32)
-    whole = replace(whole, vertices=whole.vertices[used], faces=faces, colours=whole.colours[used])
+    if len(whole.faces):
+        faces = whole.faces[near[whole.faces].all(axis=1)]
+        faces, vertices, colours = compact(faces, whole.vertices, whole.colours)
+        whole = replace(whole, vertices=vertices, faces=faces, colours=colours)
+    else:
+        whole = replace(whole, vertices=whole.vertices[near], colours=whole.colours[near])
     return whole if whole.size <= most else _finest(whole, most)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from roomscout.rendering.geometry import compact
 from roomscout.rooms.geometry import OrientedBox, points_in_polygon
-from roomscout.rooms.shapes import Shape, compact, join, normals, quads, triangulate
+from roomscout.rooms.shapes import Shape, join, normals, quads, triangulate
 
 COLOUR_NOISE = 5.0  # standard deviation per vertex and channel, of 255
 SHELL = -1  # `object_index` of floor and walls
@@ -96,7 +97,7 @@ def scan(
         vertices = vertices + style.noise_m * _drift(vertices, rng)
     if style.holes:
         faces = _punch_holes(vertices, faces, object_index, style.holes, rng)
-    vertices, faces, colours, object_index = compact(vertices, faces, colours, object_index)
+    faces, vertices, colours, object_index = compact(faces, vertices, colours, object_index)
     rgb = np.clip(np.rint(colours), 0, 255).astype(np.uint8)
     return RoomMesh(vertices.astype(np.float32), faces.astype(np.int32), rgb, object_index.astype(np.int32))
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from roomscout.rendering.geometry import compact
+
 Colour = Sequence[float] | np.ndarray  # red, green, blue in 0..255
 Point = Sequence[float] | np.ndarray  # x, y, z in metres
 
@@ -140,7 +142,7 @@ def basin(lo: Point, hi: Point, rim: float, depth: float, colour: Colour, inside
 
 def triangulate(shape: Shape, resolution_m: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Divide every quad into a grid with steps of at most `resolution_m`, two triangles per cell. Returns vertices (N,
-    3) float64, non-degenerate faces (M, 3) int64, and the quad of each vertex (N,)."""
+    3) float64, non-degenerate faces (M, 3), and the quad of each vertex (N,)."""
     c = shape.corners
     edge = np.linalg.norm(np.roll(c, -1, axis=1) - c, axis=2)
     longest = np.maximum(edge[:, :2], edge[:, 2:])
@@ -162,16 +164,8 @@ def triangulate(shape: Shape, resolution_m: float) -> tuple[np.ndarray, np.ndarr
     triangles = np.concatenate(faces)
     a, b, c = (points[triangles[:, i]] for i in range(3))
     has_area = np.linalg.norm(np.cross(b - a, c - a), axis=1) > 1e-9  # false at the poles of solids of revolution
-    points, triangles, quad_of_point = compact(points, triangles[has_area], np.concatenate(quad_of))
+    triangles, points, quad_of_point = compact(triangles[has_area], points, np.concatenate(quad_of))
     return points, triangles, quad_of_point
-
-
-def compact(vertices: np.ndarray, faces: np.ndarray, *attributes: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Drop unused vertices and their attributes, and renumber the faces."""
-    used = np.zeros(len(vertices), dtype=bool)
-    used[faces] = True
-    new_index = np.cumsum(used) - 1
-    return vertices[used], new_index[faces], *(a[used] for a in attributes)
 
 
 def normals(shape: Shape) -> np.ndarray:
