@@ -18,7 +18,7 @@ import numpy as np
 
 from roomscout.base.pictures import as_bytes, full_scale
 from roomscout.base.text import json_in
-from roomscout.rendering.geometry import Geometry, SceneError, no_faces
+from roomscout.rendering.geometry import Geometry, SceneError, compact, no_faces
 from roomscout.rendering.gltf_materials import MaterialReader
 from roomscout.rendering.parts import MeshPart, merged
 from roomscout.rendering.textures import file_of
@@ -289,13 +289,9 @@ class _Parts:
             else:
                 self._materials.problem(f"a mesh with a texture has no {name}")
         if 0 < faces.size < len(positions):  # many primitives may share the vertices of all
-            used, corners = np.unique(faces, return_inverse=True)
-            faces = corners.reshape(-1, 3).astype(np.int32)
-            positions = positions[used]
-            colours = None if colours is None else colours[used]
-            alpha = None if alpha is None else alpha[used]
-            uv = None if uv is None else uv[used]
-        return material.part(positions, faces, colours, alpha, uv)
+            faces, positions, colours, alpha, uv = compact(faces, positions, colours, alpha, uv)
+        mesh = MeshPart(positions, faces, colours, face_uv=material.face_uv(uv, faces))
+        return material.part(mesh, alpha)
 
 
 def _triangles(order: np.ndarray, mode: int) -> np.ndarray:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, transparency
-from roomscout.rendering.textures import Opacity, Picture, Pictures, Texture, Wrap, opacity_of, srgb, tinted
+from roomscout.rendering.parts import OPAQUE_ALPHA, Material
+from roomscout.rendering.textures import Picture, Pictures, Texture, Wrap, opacity_of, srgb, tinted
 
 if TYPE_CHECKING:
     from roomscout.rendering.gltf import Entry, GltfFile
@@ -28,47 +28,19 @@ class _Slot:
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """A colour or a texture, and transparency."""
+class GltfMaterial(Material):
+    """A material whose texture, if it has one, is that of a slot."""
 
-    factor: np.ndarray  # (3,) 0 to 1, which multiplies vertex colours in linear light
-    glow: np.ndarray  # (3,) uint8 sRGB, which surfaces show at least
-    constant: np.ndarray | None = None  # (3,) uint8 sRGB of meshes without vertex colours; None if they are shaded
-    texture: Texture | None = None  # has `factor` and `glow` already
-    slot: _Slot | None = None  # where the texture is from
-    emissive: bool = False  # whether the texture is emitted light alone, which vertex colours do not multiply
-    alpha: float = 1.0  # 0 to 1, which multiplies the alpha of vertices
-    cutoff: float | None = None  # below this alpha, surfaces are transparent; None for opaque materials
-    opacity: Opacity | None = None  # of the texture's texels; None if all are opaque
+    slot: _Slot | None = None
 
-    def part(
-        self,
-        vertices: np.ndarray,
-        faces: np.ndarray,
-        colours: np.ndarray | None,
-        alpha: np.ndarray | None,
-        uv: np.ndarray | None,
-    ) -> MeshPart:
-        """A mesh of this material; `colours` (N, 3) uint8, `alpha` (N,) and `uv` (N, 2), v down, may be None."""
-        face_uv = None
-        if uv is not None and len(faces) and self.slot is not None:
-            transform = np.array(self.slot.transform)
-            moved = uv @ transform[:, :2].T + transform[:, 2]
-            moved[:, 1] = 1 - moved[:, 1]
-            face_uv = moved.astype(np.float32)[faces]
-        see_through, partly = None, False
-        if self.cutoff is not None and len(faces):
-            most = np.full(len(faces), self.alpha) if alpha is None else self.alpha * alpha[faces].max(axis=1)
-            see_through, partly = transparency(most, self.cutoff, self.opacity, face_uv)
-        if face_uv is not None:
-            multiplied = colours is not None and not self.emissive and not (colours == 255).all()
-            colours = colours if multiplied else None
-            return MeshPart(vertices, faces, colours, self.texture, face_uv, see_through, partly)
-        if colours is not None:
-            colours = np.maximum(tinted(colours, self.factor), self.glow)
-        elif self.constant is not None:
-            colours = np.tile(self.constant, (len(vertices), 1))
-        return MeshPart(vertices, faces, colours, see_through=see_through, partly=partly)
+    def face_uv(self, uv: np.ndarray | None, faces: np.ndarray) -> np.ndarray | None:
+        """(M, 3, 2) float32 coordinates of the texture, v up, from those of vertices `uv` (N, 2), v down."""
+        if uv is None or self.slot is None or not len(faces):
+            return None
+        transform = np.array(self.slot.transform)
+        moved = uv @ transform[:, :2].T + transform[:, 2]
+        moved[:, 1] = 1 - moved[:, 1]
+        return moved.astype(np.float32)[faces]
 
 
 class MaterialReader(Pictures):
@@ -77,17 +49,17 @@ class MaterialReader(Pictures):
     def __init__(self, file: "GltfFile") -> None:
         super().__init__(file.path)
         self._file = file
-        self._materials: dict[int | None, Material] = {None: Material(np.ones(3), np.zeros(3, dtype=np.uint8))}
+        self._materials: dict[int | None, GltfMaterial] = {None: GltfMaterial(cutoff=None)}
         self._textures: dict[tuple[object, ...], Texture] = {}
 
-    def material(self, index: int | None) -> Material:
+    def material(self, index: int | None) -> GltfMaterial:
         """A material by its index; the default material for None."""
         if index not in self._materials:
             assert index is not None
             self._materials[index] = self._read(self._file.item("materials", index))
         return self._materials[index]
 
-    def _read(self, entry: "Entry") -> Material:
+    def _read(self, entry: "Entry") -> GltfMaterial:
         model = entry.get("pbrMetallicRoughness", {})
         rgba = np.array(model.get("baseColorFactor", [1, 1, 1, 1]), dtype=np.float64)
         factor = rgba[:3].clip(0, 1)
@@ -113,7 +85,7 @@ class MaterialReader(Pictures):
                 opacity = opacity_of(base.picture.alpha, cutoff / max(alpha, 1e-6), base.wrap)
         slot = base or emitting
         texture = self._texture(base, factor, emitting, emission, glow) if slot else None
-        return Material(factor, glow, constant, texture, slot, base is None, alpha, cutoff, opacity)
+        return GltfMaterial(constant, texture, base is not None, alpha, opacity, cutoff, factor, glow, slot)
 
     def _texture(
         self, base: _Slot | None, factor: np.ndarray, emitting: _Slot | None, emission: np.ndarray, glow: np.ndarray

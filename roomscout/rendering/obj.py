@@ -17,9 +17,9 @@ import numpy as np
 
 from roomscout.base.pictures import as_bytes, full_scale
 from roomscout.rendering.geometry import Geometry, no_faces, triangulated
-from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, merged, transparency, warn_of_loose_vertices
+from roomscout.rendering.parts import OPAQUE_ALPHA, Material, MeshPart, merged, warn_of_loose_vertices
 from roomscout.rendering.tables import numbers_of
-from roomscout.rendering.textures import Opacity, Picture, Pictures, Texture, Wrap, file_of, opacity_of
+from roomscout.rendering.textures import Picture, Pictures, Texture, Wrap, file_of, opacity_of
 
 _log = logging.getLogger(__name__)
 
@@ -63,15 +63,10 @@ class _Lines:
 
 
 @dataclass(frozen=True, eq=False)
-class _Material:
-    constant: np.ndarray | None = None  # (3,) uint8; None if nothing says a colour
-    texture: Texture | None = None  # replaces the colours of vertices, unless it is plain
+class _Material(Material):
     texture_name: str = ""  # of its file, "" without a usable texture
-    scale: tuple[float, float] = (1.0, 1.0)  # multiplies texture coordinates
-    shift: tuple[float, float] = (0.0, 0.0)  # moves texture coordinates then
-    is_plain: bool = False  # whether the texture has one colour, which vertex colours multiply
-    alpha: float = 1.0  # of all faces, 0 to 1
-    opacity: Opacity | None = None  # of the texture's texels; None if all are opaque
+    scale: Sequence[float] = (1.0, 1.0)  # multiplies texture coordinates
+    shift: Sequence[float] = (0.0, 0.0)  # moves texture coordinates then
 
 
 class _Materials(Pictures):
@@ -131,7 +126,9 @@ class _Materials(Pictures):
         scale = [float(value) for value in options.get("s", [])] + [1.0, 1.0]
         shift = [float(value) for value in options.get("o", [])] + [0.0, 0.0]
         is_plain = bool((texture.pixels == texture.pixels[0, 0]).all())
-        return _Material(constant, texture, file, (scale[0], scale[1]), (shift[0], shift[1]), is_plain, alpha, opacity)
+        return _Material(
+            constant, texture, is_plain, alpha, opacity, texture_name=file, scale=scale[:2], shift=shift[:2]
+        )
 
     def _picture(self, beside: Path, name: str) -> Picture | None:
         """A texture, named relative to its .mtl file or to the scan; None if it cannot be used, which is logged."""
@@ -191,7 +188,7 @@ def read_obj(path: Path) -> Geometry:
     numbers = {name: number for number, name in enumerate(names)}
     index_of = np.array([*(numbers[name] for name in used), -1])
     materials = index_of[np.searchsorted(lines.of(b"usemtl"), lines.of(b"f ")[sources]) - 1]
-    parts = list(_mesh_parts(path, lines, names, materials, vertices, colours, corners, uvs))
+    parts = list(_mesh_parts(path, lines, names, materials, MeshPart(vertices, corners, colours), uvs))
     if parts:
         warn_of_loose_vertices(path, len(vertices), np.concatenate([corners.ravel(), points]))
     if len(points) or not parts:
@@ -255,14 +252,7 @@ def _resolved(stated: np.ndarray, where: np.ndarray, defined: np.ndarray, what: 
 
 
 def _mesh_parts(
-    path: Path,
-    lines: _Lines,
-    names: list[str],
-    materials: np.ndarray,
-    vertices: np.ndarray,
-    colours: np.ndarray | None,
-    corners: np.ndarray,
-    uvs: np.ndarray,
+    path: Path, lines: _Lines, names: list[str], materials: np.ndarray, mesh: MeshPart, uvs: np.ndarray
 ) -> Iterator[MeshPart]:
     """One part for each material in use, and another for its faces without texture coordinates."""
     coordinates = np.nan_to_num(lines.rows(b"vt", 2)[:, :2]).astype(np.float32)
@@ -277,23 +267,7 @@ def _mesh_parts(
             what = f"{np.count_nonzero(bare)} triangles with the texture {material.texture_name}"
             reader.problem(f"{what} have no texture coordinates")
         if textured.any():
-            yield _part(material, vertices, colours, corners[textured], coordinates[uvs[textured]])
+            face_uv = coordinates[uvs[textured]] * np.array(material.scale, np.float32)
+            yield material.part(mesh.only(textured, face_uv + np.array(material.shift, np.float32)))
         if bare.any():
-            yield _part(material, vertices, colours, corners[bare], None)
-
-
-def _part(
-    material: _Material, vertices: np.ndarray, colours: np.ndarray | None, faces: np.ndarray, face_uv: np.ndarray | None
-) -> MeshPart:
-    used, faces = np.unique(faces, return_inverse=True)
-    faces = faces.reshape(-1, 3).astype(np.int32)
-    own = None if colours is None else colours[used]
-    if face_uv is not None:
-        face_uv = face_uv * np.array(material.scale, np.float32) + np.array(material.shift, np.float32)
-        own = own if material.is_plain else None
-    elif own is None and material.constant is not None:
-        own = np.tile(material.constant, (len(used), 1))
-    alpha = np.full(len(faces), material.alpha)
-    see_through, partly = transparency(alpha, OPAQUE_ALPHA, material.opacity, face_uv)
-    texture = material.texture if face_uv is not None else None
-    return MeshPart(vertices[used], faces, own, texture, face_uv, see_through, partly)
+            yield material.part(mesh.only(bare))

@@ -3,14 +3,14 @@
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from roomscout.rendering.discs import disc_mesh, downsampled
-from roomscout.rendering.geometry import Geometry, Texturing, cleaned, coloured, no_faces
-from roomscout.rendering.textures import Opacity, Texture
+from roomscout.rendering.geometry import Geometry, Texturing, cleaned, coloured, compact, no_faces
+from roomscout.rendering.textures import Opacity, Texture, tinted
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +32,11 @@ class MeshPart:
     see_through: np.ndarray | None = None  # (M,) bool: which faces are transparent; None if none are
     partly: bool = False  # whether other faces have some transparency, which is not drawn
 
+    def only(self, chosen: np.ndarray, face_uv: np.ndarray | None = None) -> "MeshPart":
+        """Some of the faces, which `chosen` (M,) selects, with the vertices that they use."""
+        faces, vertices, colours = compact(self.faces[chosen], self.vertices, self.colours)
+        return MeshPart(vertices, faces, colours, face_uv=face_uv)
+
     def placed(self, transform: np.ndarray) -> "MeshPart":
         """The part moved by a (4, 4) matrix."""
         if (transform == np.eye(4)).all():
@@ -39,18 +44,43 @@ class MeshPart:
         return replace(self, vertices=self.vertices @ transform[:3, :3].T + transform[:3, 3])
 
 
-def transparency(
-    alpha: np.ndarray, cutoff: float, opacity: Opacity | None, face_uv: np.ndarray | None
-) -> tuple[np.ndarray | None, bool]:
-    """Which faces are transparent, (M,) bool or None, by their `alpha` (M,) below `cutoff` or all texels that they may
-    show; and whether others have some transparency."""
-    see_through = alpha < cutoff
-    partial = alpha < _NEARLY_OPAQUE
-    if opacity is not None and face_uv is not None:
-        none, all_ = opacity.of_faces(face_uv)
-        see_through = see_through | none
-        partial = ~all_
-    return see_through if see_through.any() else None, bool((partial & ~see_through).any())
+@dataclass(frozen=True, eq=False)
+class Material:
+    """A colour or a texture, and transparency."""
+
+    constant: np.ndarray | None = None  # (3,) uint8 sRGB of meshes without vertex colours; None if they are shaded
+    texture: Texture | None = None  # has `factor` and `glow` already
+    is_multiplied: bool = True  # whether vertex colours multiply the texture, and else are replaced
+    alpha: float = 1.0  # 0 to 1, which multiplies the alpha of vertices
+    opacity: Opacity | None = None  # of the texture's texels; None if all are opaque
+    cutoff: float | None = OPAQUE_ALPHA  # below this alpha, surfaces are transparent; None for opaque materials
+    factor: np.ndarray = field(default_factory=lambda: np.ones(3))  # 0 to 1, multiplies vertex colours in linear light
+    glow: np.ndarray = field(default_factory=lambda: np.zeros(3, np.uint8))  # (3,) sRGB, which surfaces show at least
+
+    def part(self, mesh: MeshPart, alpha: np.ndarray | None = None) -> MeshPart:
+        """The mesh in this material, with its texture if there is a `face_uv`. Its vertices may have `alpha` (N,).
+        Faces are transparent by the largest alpha of their corners or by all texels that they may show."""
+        see_through, partly = None, False
+        if self.cutoff is not None and len(mesh.faces):
+            most = np.full(len(mesh.faces), self.alpha) if alpha is None else self.alpha * alpha[mesh.faces].max(axis=1)
+            below = most < self.cutoff
+            partial = most < _NEARLY_OPAQUE
+            if self.opacity is not None and mesh.face_uv is not None:
+                none, all_ = self.opacity.of_faces(mesh.face_uv)
+                below = below | none
+                partial = ~all_
+            see_through = below if below.any() else None
+            partly = bool((partial & ~below).any())
+        colours, texture = mesh.colours, None
+        if mesh.face_uv is not None:
+            texture = self.texture
+            if colours is not None and (not self.is_multiplied or (colours == 255).all()):
+                colours = None
+        elif colours is not None:
+            colours = np.maximum(tinted(colours, self.factor), self.glow)
+        elif self.constant is not None:
+            colours = np.tile(self.constant, (len(mesh.vertices), 1))
+        return replace(mesh, colours=colours, texture=texture, see_through=see_through, partly=partly)
 
 
 def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:
