@@ -7,8 +7,8 @@ state the rules that the paper does not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, product
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ from scipy.spatial import KDTree
 
 from roomscout.rooms.geometry import box_distance, wrap_deg
 from roomscout.rooms.placement import RoomObject
-from roomscout.rooms.room import Room
+from roomscout.rooms.room import MAX_OBJECTS, Room
 from roomscout.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route
 from roomscout.rooms.shapes import triangulate
 
@@ -89,39 +89,6 @@ class _Draft:
     options: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class _Facts:
-    """A room and cached facts about it."""
-
-    room: Room
-    _trees: dict[int, KDTree] = field(default_factory=dict)
-
-    @cached_property
-    def unique(self) -> tuple[RoomObject, ...]:
-        return self.room.unique_objects
-
-    @cached_property
-    def categories(self) -> list[str]:
-        return sorted({o.category for o in self.room.objects})
-
-    def _tree(self, item: RoomObject) -> KDTree:
-        """Points of the object's true surface, about 5 cm apart."""
-        key = self.room.objects.index(item)
-        if key not in self._trees:
-            self._trees[key] = KDTree(triangulate(item.surface, 0.05)[0])
-        return self._trees[key]
-
-    def surface_distance(self, a: RoomObject, b: RoomObject) -> float:
-        """Distance in metres between the true surfaces, to about 2 cm."""
-        few, many = sorted((self._tree(a), self._tree(b)), key=lambda tree: tree.n)
-        return float(many.query(few.data)[0].min())
-
-    def stacked(self, a: RoomObject, b: RoomObject) -> bool:
-        """Whether one of the two stands on the other."""
-        objects = self.room.objects
-        return any(s is not None and objects[s] is other for s, other in ((a.supported_by, b), (b.supported_by, a)))
-
-
 def room_questions(
     room: Room, seed: int | Sequence[int], per_type: Mapping[str, int] = QUESTIONS_PER_TYPE, first_id: int = 0
 ) -> list[RoomQuestion]:
@@ -132,12 +99,11 @@ def room_questions(
     unknown = sorted(set(per_type) - set(_DRAFTERS))
     if unknown:
         raise ValueError(f"cannot ask questions of type {', '.join(unknown)}; the types are {', '.join(_DRAFTERS)}")
-    facts = _Facts(room)
     rows: list[RoomQuestion] = []
     streams = np.random.default_rng(seed).spawn(len(_DRAFTERS))
     for (question_type, drafter), rng in zip(_DRAFTERS.items(), streams, strict=True):
         count = per_type.get(question_type, 0)
-        for draft in drafter(facts, rng, count) if count > 0 else ():
+        for draft in drafter(room, rng, count) if count > 0 else ():
             options, truth = None, draft.answer
             if draft.options:
                 options = [f"{letter}. {text}" for letter, text in zip("ABCD", draft.options, strict=False)]
@@ -148,8 +114,26 @@ def room_questions(
     return rows
 
 
-def _counting(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
-    counts = {c: len(facts.room.of_category(c)) for c in facts.categories}
+@lru_cache(maxsize=MAX_OBJECTS)
+def _tree(item: RoomObject) -> KDTree:
+    """Points of the object's true surface, about 5 cm apart."""
+    return KDTree(triangulate(item.surface, 0.05)[0])
+
+
+def _surface_distance(a: RoomObject, b: RoomObject) -> float:
+    """Distance in metres between the true surfaces, to about 2 cm."""
+    few, many = sorted((_tree(a), _tree(b)), key=lambda tree: tree.n)
+    return float(many.query(few.data)[0].min())
+
+
+def _stacked(room: Room, a: RoomObject, b: RoomObject) -> bool:
+    """Whether one of the two stands on the other."""
+    pairs = ((a.supported_by, b), (b.supported_by, a))
+    return any(index is not None and room.objects[index] is other for index, other in pairs)
+
+
+def _counting(room: Room, rng: Generator, count: int) -> list[_Draft]:
+    counts = {c: len(room.of_category(c)) for c in room.categories}
     several = [c for c, n in counts.items() if n > 1]
     if not several:
         return []
@@ -158,61 +142,61 @@ def _counting(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
     return [_Draft(COUNTING.format(c=c), str(counts[str(c)])) for c in chosen]
 
 
-def _abs_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
-    pairs = list(combinations(facts.unique, 2))
+def _abs_distance(room: Room, rng: Generator, count: int) -> list[_Draft]:
+    pairs = list(combinations(room.unique_objects, 2))
     drafts: list[_Draft] = []
     for a, b in _sample(pairs, len(pairs), rng):
         if len(drafts) == count:
             break
         metres = box_distance(a.box, b.box)
-        if metres < MIN_DISTANCE_M or facts.stacked(a, b):
+        if metres < MIN_DISTANCE_M or _stacked(room, a, b):
             continue
-        if facts.surface_distance(a, b) - metres <= max(BOX_SLACK_M, BOX_SLACK_SHARE * metres):
+        if _surface_distance(a, b) - metres <= max(BOX_SLACK_M, BOX_SLACK_SHARE * metres):
             first, second = (a, b) if rng.random() < 0.5 else (b, a)
             drafts.append(_Draft(ABS_DISTANCE.format(a=first.category, b=second.category), f"{metres:.1f}"))
     return drafts
 
 
-def _object_size(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
-    chosen = _sample(list(facts.unique), count, rng)
+def _object_size(room: Room, rng: Generator, count: int) -> list[_Draft]:
+    chosen = _sample(list(room.unique_objects), count, rng)
     return [_Draft(OBJECT_SIZE.format(c=o.category), str(round(100 * max(o.box.size)))) for o in chosen]
 
 
-def _room_size(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
-    return [_Draft(ROOM_SIZE, f"{facts.room.area_m2:.1f}")][:count]
+def _room_size(room: Room, rng: Generator, count: int) -> list[_Draft]:
+    return [_Draft(ROOM_SIZE, f"{room.area_m2:.1f}")][:count]
 
 
-def _rel_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+def _rel_distance(room: Room, rng: Generator, count: int) -> list[_Draft]:
     drafts: list[_Draft] = []
     primaries: set[str] = set()
-    gap = LARGE_ROOM_GAP_M if facts.room.area_m2 > LARGE_ROOM_M2 else GAP_M
+    gap = LARGE_ROOM_GAP_M if room.area_m2 > LARGE_ROOM_M2 else GAP_M
     for _ in range(MAX_TRIES):
         if len(drafts) == count:
             break
-        primary = facts.unique[rng.integers(len(facts.unique))]
-        chosen = _draw_four(facts, _nearest_distances(facts, primary), gap, rng)
-        if primary.category not in primaries and chosen and _surfaces_agree(facts, primary, chosen):
+        primary = room.unique_objects[rng.integers(len(room.unique_objects))]
+        chosen = _draw_four(room, _nearest_distances(room, primary), gap, rng)
+        if primary.category not in primaries and chosen and _surfaces_agree(room, primary, chosen):
             primaries.add(primary.category)
             names = dict(zip("abcd", _sample(chosen, 4, rng), strict=True))
             drafts.append(_Draft(REL_DISTANCE.format(x=primary.category, **names), chosen[0], tuple(names.values())))
     return drafts
 
 
-def _nearest_distances(facts: _Facts, primary: RoomObject) -> dict[str, float]:
+def _nearest_distances(room: Room, primary: RoomObject) -> dict[str, float]:
     """Metres from the primary object to the nearest instance of each category; omits categories stacked with it."""
     distances = {}
-    for category in facts.categories:
-        others = facts.room.of_category(category)
-        if not any(o is primary or facts.stacked(o, primary) for o in others):
+    for category in room.categories:
+        others = room.of_category(category)
+        if not any(o is primary or _stacked(room, o, primary) for o in others):
             distances[category] = min(box_distance(primary.box, o.box) for o in others)
     return distances
 
 
-def _draw_four(facts: _Facts, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
+def _draw_four(room: Room, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
     """Four categories, nearest first, whose distances differ by more than the gaps; None if none were found. Draws the
     nearest first, inversely to its instances: uniformly, categories with many would usually be the answer."""
     names = list(distances)
-    weight = np.array([1 / len(facts.room.of_category(c)) for c in names])
+    weight = np.array([1 / len(room.of_category(c)) for c in names])
     nearest = str(rng.choice(names, p=weight / weight.sum()))
     chosen = [nearest]
     for category in _sample(names, len(names), rng):
@@ -224,9 +208,9 @@ def _draw_four(facts: _Facts, distances: Mapping[str, float], gap: float, rng: G
     return None
 
 
-def _surfaces_agree(facts: _Facts, primary: RoomObject, chosen: Sequence[str]) -> bool:
+def _surfaces_agree(room: Room, primary: RoomObject, chosen: Sequence[str]) -> bool:
     """Whether the first category is also nearest by the distance between true surfaces, by at least half the gap."""
-    metres = [min(facts.surface_distance(primary, o) for o in facts.room.of_category(c)) for c in chosen]
+    metres = [min(_surface_distance(primary, o) for o in room.of_category(c)) for c in chosen]
     return metres[0] + NEAREST_GAP_M / 2 < min(metres[1:])
 
 
@@ -248,11 +232,11 @@ _DIRECTIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]
 }
 
 
-def _directions(question_type: str) -> Callable[[_Facts, Generator, int], list[_Draft]]:
+def _directions(question_type: str) -> Callable[[Room, Generator, int], list[_Draft]]:
     classify, names = _DIRECTIONS[question_type]
 
-    def draft(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
-        triples, answers = _unambiguous_triples(facts.unique, classify)
+    def draft(room: Room, rng: Generator, count: int) -> list[_Draft]:
+        triples, answers = _unambiguous_triples(room.unique_objects, classify)
         drafts = []
         for _ in range(count):
             possible = [i for i in range(len(names)) if (answers == i).any()]
@@ -260,7 +244,7 @@ def _directions(question_type: str) -> Callable[[_Facts, Generator, int], list[_
                 break
             answer = possible[rng.integers(len(possible))]
             pick = rng.choice(np.flatnonzero(answers == answer))
-            a, b, c = (facts.unique[i].category for i in triples[pick])
+            a, b, c = (room.unique_objects[i].category for i in triples[pick])
             options = tuple(_sample(names, len(names), rng))
             drafts.append(_Draft(DIRECTION[question_type].format(a=a, b=b, c=c), names[answer], options))
             answers[(np.sort(triples, axis=1) == np.sort(triples[pick])).all(axis=1)] = -1
@@ -298,10 +282,10 @@ def _heading_deg(vector: np.ndarray) -> np.ndarray:
     return np.degrees(np.arctan2(vector[..., 1], vector[..., 0]))
 
 
-def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
+def _route_planning(room: Room, rng: Generator, count: int) -> list[_Draft]:
     # By turns, from which answers and wrong options are drawn uniformly: common turns are as often wrong as right.
     pool: dict[tuple[str, ...], list[Route]] = {}
-    route_map = RouteMap(facts.room)
+    route_map = RouteMap(room)
     for attempt in range(ROUTE_ATTEMPTS):
         if route := draw_route(route_map, rng, blanks=1 + attempt % MOST_BLANKS):
             pool.setdefault(route.turns, []).append(route)
@@ -341,7 +325,7 @@ def _sample(items: Sequence[Any], count: int, rng: Generator) -> list[Any]:
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 
-_DRAFTERS: dict[str, Callable[[_Facts, Generator, int], list[_Draft]]] = {
+_DRAFTERS: dict[str, Callable[[Room, Generator, int], list[_Draft]]] = {
     "object_counting": _counting,
     "object_abs_distance": _abs_distance,
     "object_size_estimation": _object_size,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
@@ -79,6 +80,11 @@ class Room:
         return make_scene(self.name, Geometry(self.mesh.vertices, self.mesh.faces, self.mesh.colours))
 
     @property
+    def categories(self) -> list[str]:
+        """The categories of the objects, sorted."""
+        return sorted({o.category for o in self.objects})
+
+    @cached_property
     def unique_objects(self) -> tuple[RoomObject, ...]:
         """The objects that are the only ones of their category, so that "the <category>" is unambiguous."""
         return tuple(o for o in self.objects if len(self.of_category(o.category)) == 1)
