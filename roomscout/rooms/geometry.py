@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -114,17 +114,19 @@ def wrap_deg(angle: np.ndarray) -> np.ndarray:
     return 180.0 - (180.0 - angle) % 360.0
 
 
-def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox) -> np.ndarray:
-    """(...) bool: whether each segment from `start` to `end` (..., 3) crosses the box. Slab test: a line that misses
-    the box enters its last slab after it leaves its first."""
-    half = np.array(box.size) / 2
-    origin = box.local(start)
-    along = box.local(end) - origin
+def crossings(origin: np.ndarray, along: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where lines from `origin` (0) to `origin + along` (1), (..., D) each, enter and leave the boxes of half sizes
+    `half` (..., D) around 0, (...) each. A line that misses a box enters its last slab after it leaves its first."""
     along = np.where(np.abs(along) < 1e-9, 1e-9, along)
     a = (-half - origin) / along
     b = (half - origin) / along
-    near = np.minimum(a, b)
-    far = np.maximum(a, b)
-    enter = np.maximum(np.maximum(near[..., 0], near[..., 1]), near[..., 2])  # faster than .max() over three numbers
-    leave = np.minimum(np.minimum(far[..., 0], far[..., 1]), far[..., 2])
+    near = np.moveaxis(np.minimum(a, b), -1, 0)
+    far = np.moveaxis(np.maximum(a, b), -1, 0)
+    return reduce(np.maximum, near), reduce(np.minimum, far)  # faster than .max() over two or three numbers
+
+
+def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox) -> np.ndarray:
+    """(...) bool: whether each segment from `start` to `end` (..., 3) crosses the box."""
+    origin = box.local(start)
+    enter, leave = crossings(origin, box.local(end) - origin, np.array(box.size) / 2)
     return (enter < leave) & (leave > 0) & (enter < 1)

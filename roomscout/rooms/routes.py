@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from roomscout.rooms.geometry import points_in_polygon, wrap_deg
+from roomscout.rooms.geometry import crossings, points_in_polygon, wrap_deg
 from roomscout.rooms.room import Room
 
 TURNS = ("Turn Left", "Turn Right", "Turn Back")
@@ -61,12 +61,7 @@ class RouteMap:
         """Where the line from `start` (0) to `end` (1), (2,) each, enters and leaves each footprint grown by `margin`
         metres, (N,) each. A line that misses a footprint enters it after it leaves."""
         origin = np.einsum("nak,nk->na", self._axes, start - self._centers)
-        along = self._axes @ (end - start)
-        along = np.where(np.abs(along) < 1e-9, 1e-9, along)
-        half = self._halves + margin
-        a = (-half - origin) / along
-        b = (half - origin) / along
-        return np.minimum(a, b).max(axis=1), np.maximum(a, b).min(axis=1)
+        return crossings(origin, self._axes @ (end - start), self._halves + margin)
 
     def is_blocked(self, start: np.ndarray, end: np.ndarray, ignore: int) -> bool:
         """Whether the straight walk leaves the room or comes close to an object other than `ignore`."""
