@@ -67,18 +67,13 @@ def grid(points: np.ndarray, colour: Colour) -> Shape:
     return quads(corners.reshape(-1, 4, 3), colour)
 
 
-def _lathe(profile: np.ndarray, sides: int, colour: Colour) -> Shape:
-    """The surface of revolution about z of (radius, height) pairs (R, 2); outside is to the right of the profile."""
-    angle = np.arange(sides + 1)[:, None] % sides * (2 * np.pi / sides)  # the last point repeats the first
-    radius, height = profile.T
-    points = np.stack(np.broadcast_arrays(radius * np.cos(angle), radius * np.sin(angle), height), axis=-1)
-    return grid(points, colour)
-
-
 def lathe(center: Point, profile: Sequence[tuple[float, float]], colour: Colour, sides: int = 16) -> Shape:
     """A solid of revolution on a vertical axis: `profile` has (radius, height above `center`) pairs in metres, from the
-    bottom outwards, up and back to the axis."""
-    return _lathe(np.array(profile, dtype=float), sides, colour).moved(center)
+    bottom outwards, up and back to the axis; outside is to its right."""
+    angle = np.arange(sides + 1)[:, None] % sides * (2 * np.pi / sides)  # the last point repeats the first
+    radius, height = np.array(profile, dtype=float).T
+    points = np.stack(np.broadcast_arrays(radius * np.cos(angle), radius * np.sin(angle), height), axis=-1)
+    return grid(points, colour).moved(center)
 
 
 def rod(
@@ -89,7 +84,7 @@ def rod(
     b = np.asarray(end, dtype=float)
     length = float(np.linalg.norm(b - a))
     last = radius if end_radius is None else end_radius
-    upright = _lathe(np.array([[0, 0], [radius, 0], [last, length], [0, length]]), sides, colour)
+    upright = lathe((0, 0, 0), [(0, 0), (radius, 0), (last, length), (0, length)], colour, sides)
     w = (b - a) / length
     helper = [0.0, 1.0, 0.0] if abs(w[1]) < 0.9 else [1.0, 0.0, 0.0]
     u = np.cross(helper, w)
@@ -100,7 +95,7 @@ def rod(
 def ellipsoid(center: Point, radii: Point, colour: Colour, sides: int = 12) -> Shape:
     """An axis-aligned ellipsoid; `radii` (3,) in metres."""
     angle = np.linspace(-np.pi / 2, np.pi / 2, sides // 2 + 1)
-    unit = _lathe(np.stack([np.cos(angle), np.sin(angle)], axis=1), sides, colour)
+    unit = lathe((0, 0, 0), list(zip(np.cos(angle), np.sin(angle), strict=True)), colour, sides)
     return Shape(unit.corners * np.asarray(radii) + np.asarray(center), unit.colours)
 
 
