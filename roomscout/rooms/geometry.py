@@ -39,10 +39,9 @@ class OrientedBox:
         return np.array(self.center[:2])
 
     @property
-    def front(self) -> np.ndarray:
-        """(2,) unit vector of the box's local +y, the side from which furniture is used."""
-        yaw = math.radians(self.yaw_deg)
-        return np.array([-math.sin(yaw), math.cos(yaw)])
+    def directions(self) -> np.ndarray:
+        """(3, 3) unit vectors along the width, the depth, to the side from which furniture is used, and the height."""
+        return self._rotation.T
 
     @cached_property
     def _rotation(self) -> np.ndarray:

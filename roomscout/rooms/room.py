@@ -216,7 +216,7 @@ def _is_visible(eyes: np.ndarray, item: RoomObject, occluders: Sequence[Oriented
     in_range = (distance > MIN_DISTANCE_M) & (distance < MAX_DISTANCE_M)
     in_range &= np.abs(offset[:, 2]) < MAX_SLOPE * distance
     if box.bottom > 0.05 and item.supported_by is None:  # hangs on a wall, so only its front is visible
-        in_range &= offset[:, :2] @ box.front < 0.0
+        in_range &= offset[:, :2] @ box.directions[1, :2] < 0.0
     eyes = eyes[in_range]
     lattice = np.stack(np.meshgrid(*[[-0.45, 0.0, 0.45]] * 3), axis=-1).reshape(-1, 3) * box.size
     targets = np.concatenate([box.plan_point(lattice[:, :2]), lattice[:, 2:] + box.center[2]], axis=1)

@@ -53,7 +53,7 @@ class RouteMap:
         self._boxes = boxes
         self._centers = np.array([b.plan_center for b in boxes])
         # (N, 2, 2) unit vectors along the width and the depth of each footprint.
-        self._axes = np.array([[[b.front[1], -b.front[0]], b.front] for b in boxes])
+        self._axes = np.array([b.directions[:2, :2] for b in boxes])
         self._halves = np.array([b.size[:2] for b in boxes]) / 2
         self._blocking = np.array([b.bottom < HEADROOM_M for b in boxes])
 

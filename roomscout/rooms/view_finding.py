@@ -13,7 +13,6 @@ from PIL import Image
 from roomscout.base.files import replace_bytes
 from roomscout.data.answers import POSE_KIND
 from roomscout.data.benchmark import QuestionType
-from roomscout.data.boxes import ObjectBox
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.paths import Paths, length_m
 from roomscout.rendering.renderers.raycast import RaycastRenderer
@@ -46,9 +45,8 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
     """The row, without an id, of a question about a room whose scan is `scene`. Raises ValueError if it has no view."""
     rng = np.random.default_rng([*seed, 51])
     middle = Paths(scene, start_position(scene, EYE_M), MOST_M)
-    objects = [ObjectBox(o.category, o.box.center, o.box.size, o.box.yaw_deg) for o in room.objects]
-    boxes = Boxes.of((box.center, box.size, box.directions) for box in objects)
-    kinds = [box.category for box in objects]
+    boxes = Boxes.of((o.box.center, o.box.size, o.box.directions) for o in room.objects)
+    kinds = [o.category for o in room.objects]
     reachable = middle.places[np.isfinite(middle.lengths)]
     for _ in range(MOST_TRIES):
         start = reachable[rng.integers(len(reachable))]
