@@ -23,13 +23,15 @@ class Intrinsics:
     @property
     def matrix(self) -> np.ndarray:
         """The (3, 3) float64 matrix K that maps camera coordinates to homogeneous pixels."""
-        return np.array(
-            [[self.focal_px, 0, self.width / 2], [0, self.focal_px, self.height / 2], [0, 0, 1]], dtype=np.float64
-        )
+        return np.array([[self.focal_px, 0, self.width / 2], [0, self.focal_px, self.height / 2], [0, 0, 1]])
 
     def ray(self, x: float, y: float) -> np.ndarray:
         """(3,) float64: the direction through a pixel in camera axes, 1 along the optical axis."""
         return np.array([(x - self.width / 2) / self.focal_px, (y - self.height / 2) / self.focal_px, 1.0])
+
+    def thinned(self, every: int) -> "Intrinsics":
+        """The camera with the same field of view and every second, third, ... pixel."""
+        return Intrinsics(max(1, self.width // every), max(1, self.height // every), self.focal_px / every)
 
     @property
     def horizontal_fov_deg(self) -> float:

@@ -70,17 +70,11 @@ def object_pixels(
 ) -> np.ndarray:
     """(K,) int64: at how many pixels of a view each object is in sight, counted in a depth image with at most
     `longest_px` at its longer side and multiplied up."""
-    depth_camera = sampled(camera, longest_px)
+    depth_camera = camera.thinned(-(-max(camera.width, camera.height) // longest_px))
     labels = object_at_each_pixel(scene, pose, depth_camera, boxes)
     counts = np.bincount(labels[labels != NOTHING], minlength=len(boxes))
     ratio = camera.width * camera.height / (depth_camera.width * depth_camera.height)
     return np.rint(counts * ratio).astype(np.int64)
-
-
-def sampled(camera: Intrinsics, longest_px: int) -> Intrinsics:
-    """The camera with the same field of view and every second, third, ... pixel, so that `longest_px` are enough."""
-    every = -(-max(camera.width, camera.height) // longest_px)
-    return Intrinsics(max(1, camera.width // every), max(1, camera.height // every), camera.focal_px / every)
 
 
 def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Boxes) -> np.ndarray:

@@ -8,7 +8,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers.raycast import faces_in_view
 from roomscout.rendering.scene import Scene, make_scene
-from roomscout.rendering.visibility import Boxes, fitting, object_at_each_pixel, object_pixels, sampled
+from roomscout.rendering.visibility import Boxes, fitting, object_at_each_pixel, object_pixels
 from roomscout.rooms.room import Room, make_room
 
 CAMERA = Intrinsics(200, 200, 100.0)
@@ -53,10 +53,18 @@ def test_a_tilted_box_has_its_own_axes():
     assert 0 < half < 2500  # the cube's corners stick out of it
 
 
-def test_a_large_view_is_sampled_and_its_pixels_are_those_of_the_view():
-    large = Intrinsics(2000, 1500, 1000.0)
-    assert sampled(large, 1000).width == 1000 and sampled(Intrinsics(640, 480, 300.0), 1000).width == 640
-    assert pixels(scene_of(SHELL, CUBE), CUBES_BOX, camera=large)[0] == pytest.approx(500 * 500, rel=0.03)
+def test_a_large_view_is_sampled_and_its_pixels_are_those_of_the_view(monkeypatch):
+    cameras = []
+
+    def noting_the_camera(scene, pose, camera, boxes):
+        cameras.append(camera)
+        return object_at_each_pixel(scene, pose, camera, boxes)
+
+    monkeypatch.setattr("roomscout.rendering.visibility.object_at_each_pixel", noting_the_camera)
+    large = pixels(scene_of(SHELL, CUBE), CUBES_BOX, camera=Intrinsics(2000, 1500, 1000.0))
+    pixels(scene_of(SHELL, CUBE), CUBES_BOX, camera=Intrinsics(640, 480, 300.0))
+    assert cameras == [Intrinsics(1000, 750, 500.0), Intrinsics(640, 480, 300.0)]
+    assert large[0] == pytest.approx(500 * 500, rel=0.03)
 
 
 @pytest.mark.parametrize(("thickness", "gap"), [(0.005, 0.0), (0.005, 0.004), (0.002, 0.005), (0.0, 0.002)])

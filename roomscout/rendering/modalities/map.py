@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.modalities.modality import Modality, Sight
 from roomscout.rendering.renderers.raycast import depth_and_colours
 from roomscout.rendering.top_down import WORDS, TopDown, cut_z_m, with_path
@@ -72,9 +72,7 @@ def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
     """The points (K, 3) that a pose sees below the ceiling, as `SeenCells.and_from` takes them, and their colours.
     Casts rays whatever the renderer is, but not for splats, whose surface may have no colours. Level surfaces far away
     have pixels more than a cell apart: they are filled in between."""
-    ratio = -(-sight.camera.width // MOST_COLUMNS)
-    height = max(1, sight.camera.height // ratio)
-    camera = Intrinsics(sight.camera.width // ratio, height, sight.camera.focal_px / ratio)
+    camera = sight.camera.thinned(-(-sight.camera.width // MOST_COLUMNS))
     if sight.scene.splats is None:
         depth, colours = depth_and_colours(sight.scene, pose, camera)
     else:

@@ -3,7 +3,6 @@
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from roomscout.rendering.camera import Intrinsics
 from roomscout.rendering.modalities.modality import Modality, Sight
 from roomscout.rendering.visibility import surface_in_view
 
@@ -20,8 +19,8 @@ def marks_of(sight: Sight) -> dict[int, tuple[float, float]]:
     """The pixel of each mark by its number, from the top of the view, by rays; none in a blind view. Each is the place
     that differs most in position, depth and colour from those before it, so that small and near objects get one."""
     camera = sight.camera
-    every = max(1, sight.camera.width // ACROSS)
-    lattice = Intrinsics(camera.width // every, camera.height // every, camera.focal_px / every)
+    every = max(1, camera.width // ACROSS)
+    lattice = camera.thinned(every)
     if sight.renderer.name == "blind" or min(lattice.width, lattice.height) <= 2 * EDGE:
         return {}
     points = surface_in_view(sight.scene, sight.pose, lattice) - sight.pose.position
