@@ -92,8 +92,7 @@ def furnish(plan: FloorPlan, rng: Generator) -> Placer:
     groups = _groups(area, rng)
     for group in groups:  # place bulky furniture before the windows
         group[0](placer)
-    for _ in range(_randint(rng, 1, 4)):
-        _window(placer)
+    _several(_window, 4)(placer)
     for group in groups:
         for step in group[1:]:
             step(placer)
@@ -107,16 +106,13 @@ def _randint(rng: Generator, low: int, high: int) -> int:
 
 def _groups(area: float, rng: Generator) -> list[list[Group]]:
     """A list of placing functions, bulky furniture first, for each purpose of the room; a large room has several."""
-
-    def desks(placer: Placer) -> None:
-        for _ in range(_randint(rng, 1, 4)):
-            _desk(placer)
-
+    wardrobes = _several(partial(Placer.at_wall, kind="wardrobe", reach=0.6), 2)
+    bookshelves = _several(partial(Placer.at_wall, kind="bookshelf", reach=0.6), 3)
     whiteboard = partial(Placer.at_wall, kind="whiteboard", z=0.95, reach=0.5, gap=ON_WALL_M)
     purposes: dict[str, list[Group]] = {
-        "bedroom": [_bed_group, _at_walls("wardrobe", 2), _either(_desk, _armchairs)],
-        "living": [_sofa_group, _either(_armchairs, _dining), _at_walls("bookshelf", 3)],
-        "office": [desks, whiteboard, _at_walls("bookshelf", 3)],
+        "bedroom": [_bed_group, wardrobes, _either(_desk, _armchairs)],
+        "living": [_sofa_group, _either(_armchairs, _dining), bookshelves],
+        "office": [_several(_desk, 4), whiteboard, bookshelves],
         "kitchen": [_dining, _kitchen_row, _cabinet_group],
         "bathroom": [_bath_group],
     }
@@ -136,7 +132,7 @@ def _window(placer: Placer) -> None:
     x, y = box.plan_point(np.array([0.0, (below.size[1] - box.size[1]) / 2 + 0.02]))
     heater = placer.put(below, x, y, 0.1, box.yaw_deg)
     if heater is not None:
-        placer.keep_clear(heater, 0.3, 0.0, 0.7)
+        placer.clear.append(placer.in_front(placer.items[heater].box, 0.3, 0.0, 0.7))
 
 
 def _bed_group(placer: Placer) -> None:
@@ -151,7 +147,7 @@ def _bed_group(placer: Placer) -> None:
         x, y = box.plan_point(np.array([across, -box.size[1] / 2 + stand.size[1] / 2]))
         index = placer.put(stand, x, y, 0.0, box.yaw_deg)
         if index is not None:
-            placer.keep_clear(index, 0.35, 0.0, 1.0)
+            placer.clear.append(placer.in_front(placer.items[index].box, 0.35, 0.0, 1.0))
             if placer.rng.random() < 0.6:
                 placer.on_top("table lamp", index, 0.5)
     _pillows(placer, bed, int(box.size[0] / 0.36))
@@ -166,10 +162,10 @@ def _pillows(placer: Placer, base: int, max_count: int) -> None:
         placer.on_top("pillow", base, float(across), turn=0.0)
 
 
-def _at_walls(kind: str, most: int) -> Group:
+def _several(step: Group, most: int) -> Group:
     def place(placer: Placer) -> None:
         for _ in range(_randint(placer.rng, 1, most)):
-            placer.at_wall(kind, reach=0.6)
+            step(placer)
 
     return place
 

@@ -94,12 +94,8 @@ class Placer:
         self.items.append(RoomObject(model.category, box, on, surface, model.support))
         return len(self.items) - 1
 
-    def keep_clear(self, index: int, reach: float, bottom: float = 0.0, top: float = 2.0) -> None:
-        """Keep the volume in front of an item clear, `reach` metres deep."""
-        self.clear.append(self.in_front(self.items[index].box, reach, bottom, top))
-
     @staticmethod
-    def in_front(box: OrientedBox, reach: float, bottom: float = 0.0, top: float = 2.0) -> OrientedBox:
+    def in_front(box: OrientedBox, reach: float, bottom: float, top: float) -> OrientedBox:
         """The volume in front of a box, as wide as the box and `reach` metres deep."""
         x, y = box.plan_point(np.array([0, box.size[1] / 2 + reach / 2]))
         return OrientedBox((x, y, (bottom + top) / 2), (box.size[0], reach, top - bottom), box.yaw_deg)
@@ -139,11 +135,12 @@ class Placer:
         yaw = float(np.degrees(np.arctan2(along[1], along[0])))
         box = OrientedBox((float(x), float(y), z + model.size[2] / 2), model.size, yaw)
         low = z if z > 0.5 else 0.0
-        if reach and not self.fits(self.in_front(box, reach, low, max(box.top, low + 0.1)), strict=False):
+        ahead = self.in_front(box, reach, low, max(box.top, low + 0.1))
+        if reach and not self.fits(ahead, strict=False):
             return None
         index = self.put(model, x, y, z, yaw)
         if index is not None and reach:
-            self.keep_clear(index, reach, low, max(box.top, low + 0.1))
+            self.clear.append(ahead)
         return index
 
     def in_open(self, kind: str, spare: float = 0.4, turn: float = 180.0, tries: int = MAX_TRIES) -> int | None:
