@@ -105,22 +105,24 @@ def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) ->
             unfinished.touch()
             if missing := _missing(folder, wanted):  # another process may have made them while this one waited
                 _make(folder, missing)
-            _write_boxes(folder)
+            for level in LEVELS:
+                records = sorted((folder / level).glob("room_*.json"))
+                if boxes := [json.loads(path.read_text(encoding="utf-8")) for path in records]:
+                    replace_bytes(folder / level / "rooms.json", (json.dumps(boxes) + "\n").encode())
             unfinished.unlink()
 
 
 @cache
-def shipped_questions() -> tuple[RoomQuestion, ...]:
-    """The questions of the split as rows, in their order."""
-    return tuple(map(json.loads, lzma.decompress(SHIPPED.read_bytes()).splitlines()))
+def shipped_questions(file: Path = SHIPPED) -> tuple[RoomQuestion, ...]:
+    """The questions of the split in one of its files as rows, in their order."""
+    return tuple(map(json.loads, lzma.decompress(file.read_bytes()).splitlines()))
 
 
 def make_pictures(scenes: Iterable[tuple[str, str]]) -> None:
     """Draw the pictures of the questions about those rooms that are not there yet; raises SplitError."""
     folder = split_folder()
     wanted = set(scenes)
-    rows = [json.loads(line) for line in lzma.decompress(SHIPPED_VIEWS.read_bytes()).splitlines()]
-    rows = [row for row in rows if (row["dataset"], row["scene_name"]) in wanted]
+    rows = [row for row in shipped_questions(SHIPPED_VIEWS) if (row["dataset"], row["scene_name"]) in wanted]
     missing = [row for row in rows if not (folder / row["images"][0]["file"]).exists()]
     if missing:
         log.info("Pictures to draw once, in %s: %d", folder, len(missing))
@@ -216,14 +218,6 @@ def numbers_of(name: str) -> tuple[int, int]:
 @cache
 def _shipped_scans() -> frozenset[str]:
     return frozenset(SHIPPED_SCANS.read_text(encoding="ascii").splitlines())
-
-
-def _write_boxes(folder: Path) -> None:
-    for level in LEVELS:
-        records = sorted((folder / level).glob("room_*.json"))
-        boxes = [json.loads(path.read_text(encoding="utf-8")) for path in records]
-        if boxes:
-            replace_bytes(folder / level / "rooms.json", (json.dumps(boxes) + "\n").encode())
 
 
 if __name__ == "__main__":

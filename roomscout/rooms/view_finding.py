@@ -3,14 +3,13 @@
 The task is ViewSuite's interactive view planning (arXiv:2605.29563), without its top-down view.
 """
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from roomscout.base.files import replace_bytes
+from roomscout.base.files import replacing
 from roomscout.data.answers import POSE_KIND
 from roomscout.data.benchmark import QuestionType
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -91,6 +90,5 @@ def write_picture(scene: Scene, row: RoomQuestion, path: Path) -> None:
     """Draw the picture of a row into a PNG file; creates its folder."""
     image = RaycastRenderer().render(scene, CameraPose.of_text(row["ground_truth"]), CAMERA)
     path.parent.mkdir(parents=True, exist_ok=True)
-    png = io.BytesIO()
-    Image.fromarray(image).save(png, "PNG")
-    replace_bytes(path, png.getvalue())
+    with replacing(path) as draft:
+        Image.fromarray(image).save(draft, "PNG")

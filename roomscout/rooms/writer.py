@@ -78,7 +78,9 @@ def write_rooms(
     with replacing(out / QUESTIONS_FILE) as draft, draft.open("w", encoding="utf-8") as lines:
         for index in range(rooms):
             room = make_room(seed, index, style, level)
-            write_ply(room.mesh, out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply")
+            folder = out / "scannet" / "scans" / room.name
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_bytes(folder / f"{room.name}_vh_clean_2.ply", ply_of(room.mesh))
             rows = room_questions(room, (seed, index), per_type, first_id=total)
             if views:
                 scene = room.scene
@@ -123,12 +125,6 @@ def ply_of(mesh: RoomMesh) -> bytes:
     header += [f"property uchar {channel}" for channel in ("red", "green", "blue")]
     header += [f"element face {len(faces)}", "property list uchar int vertex_indices", "end_header", ""]
     return "\n".join(header).encode() + vertices.tobytes() + faces.tobytes()
-
-
-def write_ply(mesh: RoomMesh, path: Path) -> None:
-    """Write `ply_of` a mesh; creates its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_bytes(path, ply_of(mesh))
 
 
 def room_record(room: Room) -> dict[str, Any]:
