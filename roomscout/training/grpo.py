@@ -45,13 +45,13 @@ def make_trainer(options: argparse.Namespace, env: RoomEnv, questions: int) -> "
             f"--generations {options.generations} times --questions-per-step {options.questions_per_step} must be a "
             f"multiple of --batch-size {options.batch_size} times {processes} processes"
         )
-    parts = load_parts(options)
-    family = family_of(parts.model.config)
+    model, processor, lora = load_parts(options)
+    family = family_of(model.config)
     if not family.name.startswith("Qwen"):
         raise TuningError(f"train grpo takes Qwen's families, not {family.name}: TRL prepares the views of no others")
     longest = options.max_new_tokens or view_settings_of(options.model).max_new_tokens
     settings = GRPOConfig(
-        **trainer_arguments(options, parts.model.device.type == "cpu", batches),
+        **trainer_arguments(options, model.device.type == "cpu", batches),
         per_device_train_batch_size=options.batch_size,
         num_generations=options.generations,
         temperature=options.temperature,
@@ -60,9 +60,8 @@ def make_trainer(options: argparse.Namespace, env: RoomEnv, questions: int) -> "
     prompts = [[{"role": "user", "content": str(number)}] for number in range(questions)]
     rows = Dataset.from_dict({"prompt": prompts})
     return RoomTrainer(
-        env, longest, model=parts.model, args=settings, train_dataset=rows, processing_class=parts.processor,
-        peft_config=parts.lora,
-    )  # fmt: skip
+        env, longest, model=model, args=settings, train_dataset=rows, processing_class=processor, peft_config=lora
+    )
 
 
 @refusing(ConfigError, EnvError, ModelError, QuestionError, ScanNotFound, TuningError)

@@ -101,16 +101,16 @@ def main(arguments: Sequence[str]) -> int:
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    parts = load_parts(options)
+    model, processor, lora = load_parts(options)
     rows = {"conversation": list(range(len(conversations))), "images": [[""]] * len(conversations)}
-    settings = trainer_arguments(options, parts.model.device.type == "cpu", options.accumulate)
+    settings = trainer_arguments(options, model.device.type == "cpu", options.accumulate)
     trainer = SFTTrainer(
-        model=parts.model,
+        model=model,
         args=SFTConfig(**settings, per_device_train_batch_size=options.batch_size, max_length=None),
         train_dataset=Dataset.from_dict(rows),
-        data_collator=Collator(conversations, parts.processor, parts.model.config),
-        processing_class=parts.processor,
-        peft_config=parts.lora,
+        data_collator=Collator(conversations, processor, model.config),
+        processing_class=processor,
+        peft_config=lora,
     )
     train(trainer, options, ("loss", "mean_token_accuracy"))
     return 0

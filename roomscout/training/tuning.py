@@ -4,7 +4,6 @@ import argparse
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +24,6 @@ CURVE = "curve.png"
 
 class TuningError(ValueError):
     """Training cannot begin; the message gives the reason and the fix."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A checkpoint's model on this process's device and its processor; `lora` is None to train all weights."""
-
-    model: "PreTrainedModel"
-    processor: "ProcessorMixin"
-    lora: "LoraConfig | None"
 
 
 def add_tuning(parser: argparse.ArgumentParser, learning_rate: float) -> None:
@@ -67,8 +57,9 @@ def require_ready(options: argparse.Namespace) -> None:
         raise TuningError(f"--resume: {options.output} has no checkpoint yet; leave it out, in an empty folder")
 
 
-def load_parts(options: argparse.Namespace) -> Parts:
-    """Load the model, in bfloat16 on CUDA and in float32 elsewhere; raises ModelError."""
+def load_parts(options: argparse.Namespace) -> "tuple[PreTrainedModel, ProcessorMixin, LoraConfig | None]":
+    """The checkpoint's model on this process's device, in bfloat16 on CUDA and in float32 elsewhere, its processor, and
+    what adapts it, None to train all weights; raises ModelError."""
     import torch
     from peft import LoraConfig
 
@@ -82,7 +73,7 @@ def load_parts(options: argparse.Namespace) -> Parts:
     lora = None
     if options.lora_rank:
         lora = LoraConfig(r=options.lora_rank, lora_alpha=2 * options.lora_rank, target_modules=LANGUAGE_LAYERS)
-    return Parts(model.train(), processor, lora)
+    return model.train(), processor, lora
 
 
 def trainer_arguments(options: argparse.Namespace, on_cpu: bool, batches: int) -> dict[str, Any]:
