@@ -1,7 +1,7 @@
 """TRL's GRPOTrainer with episodes of RoomEnv as completions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from PIL import Image
@@ -20,7 +20,7 @@ class Episode:
     """The episode that an environment is in."""
 
     env: RoomEnv
-    rewards: dict[str, float] = field(default_factory=dict)  # the sums so far, by part
+    reward: float = 0.0  # the sum so far
     truncated: tuple[int, ...] = ()  # the turns whose replies are
     failed: bool = False
 
@@ -35,8 +35,7 @@ def play(episodes: Sequence[Episode], backend: TransformersBackend) -> None:
             if reply.finish_reason == "length":
                 episode.truncated += (episode.env.state.turn,)
             step = episode.env.step(reply)
-            for name, value in step.info["rewards"].items():
-                episode.rewards[name] = episode.rewards.get(name, 0.0) + value
+            episode.reward += step.reward
             if step.ended:
                 episode.failed = step.info["failed"] is not None
                 backend.release(conversation)
@@ -83,7 +82,7 @@ class RoomTrainer(GRPOTrainer):
         replies = ["\n".join(turn.reply.text for turn in episode.env.state.turns) for episode in episodes]
         texts = [[{"role": "assistant", "content": reply}] for reply in replies]
         fields = {
-            "room_reward": [None if episode.failed else sum(episode.rewards.values()) for episode in episodes],
+            "room_reward": [None if episode.failed else episode.reward for episode in episodes],
             "room_score": [episode.env.state.score() or 0.0 for episode in episodes],
         }
         prompt_ids = [row.ids[: row.first].tolist() for row in rows]
