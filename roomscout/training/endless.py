@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,13 +37,6 @@ PICTURES_KEPT = 512  # the most pictures of questions on disk, of some 250 kB ea
 ROOMS_IN_QUESTION = 16  # the most rooms kept from the making of their question to the begin of its episode
 ATTEMPTS = 32  # rooms made in turn until one has a question of the types that are asked for
 END = SEEDS_END - ENDLESS  # the first number of which there is no question
-
-
-class _Place(NamedTuple):
-    """A room in memory, and its first view."""
-
-    scene: Scene
-    first: FirstView
 
 
 class EndlessRooms:
@@ -106,13 +99,14 @@ class EndlessRooms:
 
     def scene_of(self, question: Question) -> Scene:
         """The room that the question is about."""
-        return self._place(question).scene
+        scene, _ = self._place(question)
+        return scene
 
     def first_view(self, question: Question) -> FirstView:
         """The first view of the question's room, or from its start; raises RenderError."""
-        place = self._place(question)
+        scene, first = self._place(question)
         start = question.start
-        return place.first if start is None else draw_start(place.scene, start, self.renderer, self.camera)
+        return first if start is None else draw_start(scene, start, self.renderer, self.camera)
 
     def scan_file(self, question: Question) -> None:
         """None: rooms are only in memory."""
@@ -121,15 +115,16 @@ class EndlessRooms:
         """The boxes of the objects in the question's room."""
         return SceneBoxes.from_json(room_record(_room_of(question.dataset, question.scene_name))).objects
 
-    def _place(self, question: Question) -> _Place:
+    def _place(self, question: Question) -> tuple[Scene, FirstView]:
+        """The question's room in memory, and its first view."""
         with self._making[hash(question.scene_name) % ROOMS_KEPT]:
             return self._places(question.dataset, question.scene_name)
 
-    def _made(self, level: str, name: str) -> _Place:
+    def _made(self, level: str, name: str) -> tuple[Scene, FirstView]:
         mesh = _room_of(level, name).mesh
         geometry = Geometry(mesh.vertices, mesh.faces, mesh.colours)
         scene = make_scene(name, upright(geometry, self._up, self._scale))  # as if it were a scan file
-        return _Place(scene, draw_first_view(scene, self.renderer, self.camera))
+        return scene, draw_first_view(scene, self.renderer, self.camera)
 
 
 @lru_cache(ROOMS_IN_QUESTION)
