@@ -194,7 +194,7 @@ def record_turn(state: QuestionState, run: Run, waited: Mapping[str, float]) -> 
     turn = replace(turn, seconds=replace(turn.seconds, **waited))
     file = run.library.scan_file(state.question) if turn.turn == 0 else None
     if file is not None:
-        turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256, **state.question.frame.columns))
+        turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256, **vars(state.question.frame)))
     run.log.turn(state.episode, turn, state.recorded_messages())
 
 

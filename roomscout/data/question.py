@@ -62,14 +62,13 @@ class Question:
         columns = {name: getattr(self, name) for name in COLUMNS}
         if self.declares_kind:
             columns |= {"answer_kind": self.kind.name, "unit": self.kind.unit}
-        if self.start:
-            columns |= {"start": self.start.to_json()}
-        if self.extra_answers:
-            columns |= {"extra_answers": self.extra_answers}
-        if self.images:
-            images = [asdict(image) if isinstance(image, Picture) else image for image in self.images]
-            columns |= {"images": images}
-        return columns | self.frame.columns
+        further = {
+            "start": self.start and self.start.to_json(),
+            "extra_answers": self.extra_answers,
+            "images": [asdict(image) if isinstance(image, Picture) else image for image in self.images],
+            **vars(self.frame),
+        }
+        return columns | {name: value for name, value in further.items() if value not in (None, (), [])}
 
     def parse_answer(self, value: object) -> str | None:
         """A value as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer. As

@@ -136,8 +136,7 @@ def _options_of_columns(row: QuestionRow) -> QuestionRow:
 
 def _scan_beside(row: QuestionRow, file: Path) -> QuestionRow:
     """The absolute path of a scan that is relative to the file's folder, and the scene's name, by default the path."""
-    written = row.get("scan")
-    scan = scan_path(written) if isinstance(written, str) else ""
+    scan = scan_path(row.get("scan"))
     beside = file.absolute().parent / scan
     if not scan or not on_disk(beside).is_file():
         return {}

@@ -118,17 +118,15 @@ def _number_as_text(value: object) -> object:
     return str(int(value)) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
-def _empty_if_missing(value: object) -> object:
-    return "" if is_empty(value) else value
-
-
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_number_as_text)]
-Cell = Annotated[str, StringConstraints(strip_whitespace=True), BeforeValidator(_empty_if_missing)]
+Cell = Annotated[
+    str, StringConstraints(strip_whitespace=True), BeforeValidator(lambda value: "" if is_empty(value) else value)
+]
 
 
 @dataclass(frozen=True)
 class _Columns(Record):
-    """The cells of a row; those of type object are read by what they describe."""
+    """The cells of a row, but for those that are read by what they describe."""
 
     id: Name  # by default the number of the row
     dataset: Name  # by default OWN_DATASET, if the row names its scan
@@ -136,28 +134,22 @@ class _Columns(Record):
     question_type: Name  # of the benchmark, or any name with an answer_kind
     question: str  # its text
     ground_truth: object  # see `AnswerKind.read_truth`
-    options: object = None  # see `read_options`
     scan: Cell = ""  # the path of the scan file
     answer_kind: Cell = ""  # a name of KIND_NAMES
     unit: Cell = ""  # of a number
-    start: object = None  # see `Start.read`
-    scale: object = None  # see `ScanFrame.read`
-    up_axis: object = None  # see `ScanFrame.read`
     extra_answers: tuple[str, ...] | None = None  # right as well
-    images: object = None  # see `Picture.read`
 
 
 def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) -> Question:
     with at(place):
-        scan = row.get("scan")
-        scan = scan_path(scan) if isinstance(scan, str) else ""
+        scan = scan_path(row.get("scan"))
         if scan:
             cells = {name: value for name, value in row.items() if name not in SCENE_COLUMNS or value}
             row = {"dataset": OWN_DATASET, "scene_name": str(Path(scan).with_suffix("")), **cells}
         columns = _Columns.from_json({"id": number, **row})
     with at(f"{place} (id {columns.id})"):
-        options = read_options(columns.options)
-        frame = ScanFrame.read(columns.scale, columns.up_axis)
+        options = read_options(row.get("options"))
+        frame = ScanFrame.read(row.get("scale"), row.get("up_axis"))
         kind = UNDECLARED
         if columns.answer_kind or columns.unit:
             kind, _ = kind_of_columns(columns.answer_kind, columns.unit, columns.question_type, benchmark)
@@ -170,11 +162,10 @@ def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) 
             options=options.lettered,
             kind=kind,
             scan=scan,
-            start=Start.read(columns.start),
+            start=Start.read(row.get("start")),
             extra_answers=columns.extra_answers or (),
-            scale=frame.scale,
-            up_axis=frame.up_axis,
-            images=Picture.read(columns.images),
+            images=Picture.read(row.get("images")),
+            **vars(frame),
         )
         question = with_kind(question, benchmark)
         check_content(question)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Self, get_args
 
 from roomscout import UpAxis
 
@@ -16,12 +16,6 @@ class ScanFrame:
 
     scale: float | None = None
     up_axis: UpAxis | None = None
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """The columns of a question file that are given."""
-        columns = {"scale": self.scale, "up_axis": self.up_axis}
-        return {name: value for name, value in columns.items() if value is not None}
 
     def over(self, up_axis: UpAxis, scale: float) -> tuple[UpAxis, float]:
         """The up axis and the scale of the scan in a run with these."""
@@ -51,9 +45,9 @@ def is_empty(cell: object) -> bool:
     return cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell))
 
 
-def scan_path(written: str) -> str:
-    """The path of a scan as a question file has it, with ~ expanded, and / for \\ unless such a file exists."""
-    path = written.strip()
+def scan_path(cell: object) -> str:
+    """The path of a scan in a cell, with ~ expanded, and / for \\ unless such a file exists; empty if it is no text."""
+    path = cell.strip() if isinstance(cell, str) else ""
     if path.startswith("~"):
         path = str(Path(path).expanduser())
     return path if "\\" not in path or Path(path).exists() else path.replace("\\", "/")
