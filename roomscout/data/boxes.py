@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -145,21 +144,16 @@ class Needed:
 
     category: str
     boxes: tuple[ObjectBox, ...]
-    all_of_them: bool = False
-
-    @cached_property
-    def enough(self) -> int:
-        """How many of the boxes the question needs."""
-        return len(self.boxes) if self.all_of_them else 1
+    enough: int  # how many of the boxes the question needs
 
 
 def needed_for(question: str, options: Iterable[str], boxes: Sequence[ObjectBox]) -> tuple[Needed, ...]:
     """The objects that a question and its options name, by category in the order of the boxes. A question that begins
     with "How many", or asks which is the closest, needs all objects of a category."""
     named = named_in(" \n ".join([question, *options]), boxes)
-    all_of_them = bool(_ALL_OF_A_KIND.match(question))
+    most = None if _ALL_OF_A_KIND.match(question) else 1
     by_category = grouped((box.category, box) for box in named)
-    return tuple(Needed(category, tuple(of_it), all_of_them) for category, of_it in by_category.items())
+    return tuple(Needed(category, tuple(of_it), len(of_it[:most])) for category, of_it in by_category.items())
 
 
 def named_in(text: str, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:
