@@ -70,8 +70,7 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts =
     Names of datasets and scenes come from question files, so each must be a plain file name, which keeps every path
     inside the root. Follows symbolic links on purpose: scans are often on another disk."""
     _require_root(scan_root, layouts)
-    require_plain("dataset", dataset)
-    require_plain("scene", scene_name)
+    require_plain(dataset, scene_name)
     patterns = layouts.get(dataset, ()) + FLAT_LAYOUT
     roots = [path for root in (*map(Path, layouts.get(OWN_ROOTS, ())), scan_root) for path in (root / dataset, root)]
     tried = [pattern.replace("{scene}", scene_name) for pattern in patterns]
@@ -148,8 +147,9 @@ def _require_root(scan_root: Path, layouts: Layouts) -> None:
         raise ScanNotFound(f"{scan_root} is not a folder; name the folder with the scans", setting="scan_root")
 
 
-def require_plain(what: str, name: str) -> None:
-    """Raise ScanNotFound if a name of a dataset or a scene is a path."""
-    plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
-    if not plain or len(name.encode()) > _MAX_NAME_BYTES:
-        raise ScanNotFound(f"{what} name {name[:80]!r} is not a plain file name, so it cannot name a scan")
+def require_plain(dataset: str, scene_name: str, error: type[ScanNotFound] = ScanNotFound) -> None:
+    """Raise an error if the name of a dataset or a scene is a path."""
+    for what, name in (("dataset", dataset), ("scene", scene_name)):
+        plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
+        if not plain or len(name.encode()) > _MAX_NAME_BYTES:
+            raise error(f"{what} name {name[:80]!r} is not a plain file name, so it cannot name a scan")

@@ -81,11 +81,7 @@ def sampled(total: int, frames: int) -> tuple[int, ...]:
 
 def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
     """A scene's video below a folder, in a file of this form, or its folder of frames if empty; VideoNotFound."""
-    try:
-        require_plain("dataset", dataset)
-        require_plain("scene", scene)
-    except ScanNotFound as error:
-        raise VideoNotFound(str(error)) from None
+    require_plain(dataset, scene, VideoNotFound)
     is_video = bool(form)
     form = form or "{dataset}/{scene}"
     path = on_disk(root / form.format(dataset=dataset, scene=scene))
