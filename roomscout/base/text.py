@@ -62,6 +62,11 @@ def capitalized(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; its type if it says nothing."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def csv_cell(value: Any) -> Any:
     """A value as a cell of a table for spreadsheets: text that would be a formula begins with "'". Numbers stay as they
     are, also as text, and so do positions. Source: https://owasp.org/www-community/attacks/CSV_Injection."""

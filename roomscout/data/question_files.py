@@ -12,7 +12,7 @@ from typing import Any
 from roomscout.base.errors import Refusal
 from roomscout.base.extras import require
 from roomscout.base.files import not_fetched
-from roomscout.base.text import json_in, listed, on_disk
+from roomscout.base.text import first_line, json_in, listed, on_disk
 from roomscout.data.scan_frames import scan_path
 
 MAX_CELL_CHARACTERS = 10_000_000  # limit of a CSV cell; the standard library's default is 131,072
@@ -65,7 +65,7 @@ def hub_rows(dataset: HubDataset, columns: Iterable[str] = COLUMNS) -> Iterator[
             table = load_dataset(name, dataset.config, split=dataset.split, **files)
     except (OSError, ValueError, DatasetsError) as error:
         raise QuestionError(
-            f"cannot load {name} from the Hugging Face hub ({_first_line(error)}); on a machine with access, run `hf "
+            f"cannot load {name} from the Hugging Face hub ({first_line(error)}); on a machine with access, run `hf "
             f"download {name} {dataset.file} --repo-type dataset --local-dir .`, then name the file here",
             setting="questions",
         ) from error
@@ -231,7 +231,7 @@ def _read_parquet(path: Path) -> Iterator[NumberedRow]:
         with path.open("rb") as file:
             yield from enumerate(pq.read_table(file).to_pylist(), start=1)
     except pa.ArrowException as error:
-        raise QuestionError(f"{path} is not a complete parquet file ({_first_line(error)})") from error
+        raise QuestionError(f"{path} is not a complete parquet file ({first_line(error)})") from error
 
 
 def _read_shards(folder: Path) -> Iterator[NumberedRow]:
@@ -256,7 +256,3 @@ _READERS: dict[str, Callable[[Path], Iterator[NumberedRow]]] = {
     ".parquet": _read_parquet,
 }
 QUESTION_FILES = tuple(_READERS)  # how the names of question files end
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout.base.extras import require
-from roomscout.base.text import json_in
+from roomscout.base.text import first_line, json_in
 from roomscout.models import ModelError
 from roomscout.models.transformers.source import id_and_revision
 
@@ -65,10 +65,9 @@ def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrai
                 raise ValueError(f"it has no place for {len(left_out)} of the weights, such as {min(left_out)}")
         merged: PreTrainedModel = tuned.merge_and_unload()
     except misfits as why:
-        line = next(iter(str(why).splitlines()), type(why).__name__)
         raise ModelError(
-            f"the adapter {adapter}, trained on {base}, does not fit {name} ({line}): name the checkpoint that it was "
-            "trained on",
+            f"the adapter {adapter}, trained on {base}, does not fit {name} ({first_line(why)}): name the checkpoint "
+            "that it was trained on",
             setting="model",
         ) from why
     return merged.eval()

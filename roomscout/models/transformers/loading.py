@@ -18,6 +18,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from roomscout.base.files import LFS_POINTER
+from roomscout.base.text import first_line
 from roomscout.models import ModelError
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.source import existing_source, id_and_revision
@@ -126,7 +127,7 @@ def _in_one_sentence(model: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:  # of a package that quantized weights or a processor need
-        raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
+        raise ModelError(f"{model} cannot be loaded here ({first_line(error)})") from error
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise _failure(model, error) from error
 
@@ -155,7 +156,7 @@ def _failure(model: str, error: BaseException) -> ModelError:
             f"{model} needs code of its own repository, which is never run here: use a checkpoint that is converted to "
             f"transformers' own classes{converted}"
         )
-    why = f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check its name"
+    why = f"{model} cannot be loaded ({first_line(error)}): copy or download it again, or check its name"
     return ModelError(why, setting="model")
 
 
@@ -176,10 +177,6 @@ def _require_complete(model: str) -> None:
         with path.open("rb") as file:
             if file.read(len(LFS_POINTER)) == LFS_POINTER:
                 raise ModelError(f"{path} is a Git LFS pointer instead of a file: run `git lfs pull` in {model}")
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def end_tokens(settings: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> list[int]:
