@@ -25,8 +25,6 @@ from roomscout.edge.request import Request
 from roomscout.edge.sections import ControlSettings, QuestionSettings, RenderSettings
 from roomscout.edge.settings import SETTINGS, Settings, names_in
 from roomscout.envs.actions import CameraAction
-from roomscout.envs.films import FilmLibrary
-from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply
 from roomscout.models import conversation as kept
 from roomscout.rendering.views import SurfaceCoverage
@@ -123,15 +121,10 @@ class World:
         return self.spec.questions.asked.questions
 
     @property
-    def library(self) -> SceneLibrary:
-        """The scenes of the questions."""
-        assert not isinstance(self.opened.library, FilmLibrary), "episodes are in scans"
-        return self.opened.library
-
-    @property
     def rooms(self) -> EndlessRooms | None:
         """The endless rooms, if the questions are about those."""
-        return self.library if isinstance(self.library, EndlessRooms) else None
+        library = self.opened.library
+        return library if isinstance(library, EndlessRooms) else None
 
     @classmethod
     def of(cls, questions: Any, endless: bool, settings: Mapping[str, Any]) -> Self:
@@ -247,14 +240,14 @@ class RoomEnv:
         most = world.spec.schedule.steps
         steps = most if rules.mover is None else rules.mover.moves(asking, 1, most)
         state = QuestionState(1, asking, steps, rules=rules)
-        state.reset(world.library)
+        state.reset(world.opened.library)
         self._state, self._given, self._coverage = state, 0, None
         if self.rewards.progress:
             self._away = self._apart()
             self._nearness = 0.0
             self._nearer()  # a start that has one of both
         if self.rewards.coverage:
-            self._coverage = SurfaceCoverage(world.library.scene_of(asking))
+            self._coverage = SurfaceCoverage(state.environment.scene)
             self._new_surface()
         self._move_unasked()
         return self._new_messages()
