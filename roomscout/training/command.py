@@ -1,11 +1,11 @@
 """`roomscout train WHAT`: hands the arguments to the training that is named."""
 
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from roomscout.base.errors import UsageError
 from roomscout.base.extras import require
-from roomscout.base.text import did_you_mean, escaped
+from roomscout.base.text import did_you_mean
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.training.tuning import TuningError
 
@@ -17,19 +17,18 @@ TRAININGS = {
 LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "trl", "peft", "matplotlib")
 
 
-@refusing(TuningError)
+@refusing(TuningError, UsageError)
 def main(arguments: Sequence[str]) -> int:
     """Run a training; returns its exit status."""
     name, *others = arguments or ["--help"]
-    if name in TRAININGS:
-        require(f"roomscout train {name}", *LIBRARIES, error=TuningError)
-        return int(import_module(f"roomscout.training.{name}").main(others))
     if name in ("-h", "--help"):
         parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")
         parser.usage = "roomscout train WHAT [FLAGS]"
         parser.epilog = "what: " + "; ".join(f"{what}, {phrase}" for what, phrase in TRAININGS.items())
         parser.print_help()
         return 0 if arguments else 2
-    advice = did_you_mean(name.lower(), TRAININGS, f"use {' or '.join(TRAININGS)}")
-    sys.stderr.write(escaped(f"error: there is no training {name}; {advice}") + "\n")
-    return 2
+    if name not in TRAININGS:
+        advice = did_you_mean(name.lower(), TRAININGS, f"use {' or '.join(TRAININGS)}")
+        raise UsageError(f"there is no training {name}; {advice}")
+    require(f"roomscout train {name}", *LIBRARIES, error=TuningError)
+    return int(import_module(f"roomscout.training.{name}").main(others))
