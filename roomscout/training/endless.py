@@ -26,6 +26,7 @@ from roomscout.rendering.views import FirstView
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
 from roomscout.rooms.room import FURNISHED, LEVELS, SEEDS_END
+from roomscout.rooms.split import numbers_of
 from roomscout.rooms.view_finding import VIEW_FINDING, view_finding, write_picture
 from roomscout.rooms.writer import room_record
 
@@ -134,5 +135,4 @@ def _room(level: str, seed: int, index: int) -> Room:
 
 
 def _room_of(level: str, name: str) -> Room:
-    seed, index = map(int, name.removeprefix("room_seed").split("_"))
-    return _room(level, seed, index)
+    return _room(level, *numbers_of(name))
