@@ -22,17 +22,13 @@ class PublishedScene:
     boxes: tuple[ObjectBox, ...]
 
 
-def _three_rows(flat: Sequence[object]) -> Sequence[object]:
-    return flat[0:3], flat[3:6], flat[6:9]
-
-
 class _MetaBox(BaseModel):
     """Open3D's minimal oriented box. The rotation is transposed and flattened, so that its rows are the axes.
     https://github.com/vision-x-nyu/thinking-in-space/issues/35"""
 
     centroid: Vector
     axesLengths: Size  # noqa: N815 (the file's name)
-    normalizedAxes: Annotated[Axes, BeforeValidator(_three_rows)]  # noqa: N815
+    normalizedAxes: Annotated[Axes, BeforeValidator(lambda flat: (flat[0:3], flat[3:6], flat[6:9]))]  # noqa: N815
 
 
 class _MetaScene(BaseModel):

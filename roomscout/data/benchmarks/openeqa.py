@@ -20,11 +20,6 @@ IN_WORDS = "Answer in a few words, not in a sentence."
 LOOK = "Look at the whole room before you answer."
 
 
-def is_about_scannet(row: QuestionRow) -> bool:
-    """Whether a question is about a scan of ScanNet; the others are about buildings of HM3D."""
-    return not str(row["episode_history"]).startswith("hm3d-")
-
-
 def in_our_columns(row: QuestionRow) -> QuestionRow:
     """A row with our columns: the episode names the scan, and the category is the type."""
     episode = EPISODE.fullmatch(str(row["episode_history"]))
@@ -52,7 +47,7 @@ BENCHMARK = Benchmark(
     ),
     columns=("question_id", "question", "answer", "category", "episode_history"),
     more_columns=("extra_answers",),
-    asks=is_about_scannet,
+    asks=lambda row: not str(row["episode_history"]).startswith("hm3d-"),  # those are about buildings of HM3D
     read_row=in_our_columns,
     aggregate=mean_over_questions,
     label="openeqa_scannet_overall",
