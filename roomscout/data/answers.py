@@ -300,8 +300,6 @@ class Point(AnswerKind):
 
     def score(self, answer: str | float | None, truth: str) -> float:
         """The share of POINT_THRESHOLDS_M within which the answer is."""
-        if _point_text(truth, (2, 3)) is None:
-            raise ValueError(f"ground truth {truth!r} must be two or three coordinates in m")
         distance = _distance_m(answer, truth)
         return 0.0 if distance is None else sum(distance <= limit for limit in POINT_THRESHOLDS_M) / 4
 
@@ -438,9 +436,9 @@ def _distance_m(answer: str | float | None, truth: str) -> float | None:
     """Metres between two positions, on the floor plan if the ground truth has no height; None without an answer."""
     place = _numbers(str(answer or ""), (3,))
     goal = _numbers(truth, (2, 3))
-    if place is None or goal is None:
-        return None
-    return math.dist(place[: len(goal)], goal)
+    if goal is None:
+        raise ValueError(f"ground truth {truth!r} must be two or three coordinates in m")
+    return None if place is None else math.dist(place[: len(goal)], goal)
 
 
 def _is_positive(text: str) -> bool:
