@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict
 
 import numpy as np
 from PIL import Image
@@ -75,30 +75,25 @@ class Step(NamedTuple):
     info: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Rewards:
-    """What an episode's reward has beside its official score, off at 0; raises EnvError for what is not finite."""
+class Rewards(TypedDict, total=False):
+    """The weights of what an episode's reward has beside its official score; none by default."""
 
-    turn_cost: float = 0.0  # subtracted for each turn
-    unreadable_cost: float = 0.0  # subtracted for each reply that cannot be read
-    coverage: float = 0.0  # times the share of surface newly shown
-    progress: float = 0.0  # times how much nearer the camera has come to a pose that is the truth; see `_nearer`
-    answer_format: float = 0.0  # added once for a readable answer
+    turn_cost: float  # subtracted for each turn
+    unreadable_cost: float  # subtracted for each reply that cannot be read
+    coverage: float  # times the share of surface newly shown
+    progress: float  # times how much nearer the camera has come to a pose that is the truth; see `_nearer`
+    answer_format: float  # added once for a readable answer
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise EnvError(f"the reward part {name} takes a number, got {value!r}")
 
-    @classmethod
-    def of(cls, parts: Mapping[str, float] | Self | None) -> "Rewards":
-        """The rewards with these parts; raises EnvError for a part that does not exist."""
-        if isinstance(parts, Rewards):
-            return parts
-        names = [part.name for part in fields(cls)]
-        if unknown := [name for name in parts or {} if name not in names]:
-            raise EnvError(f"there is no reward part {unknown[0]}: the parts are {', '.join(names)}")
-        return cls(**parts or {})
+def weights_of(parts: Mapping[str, float]) -> dict[str, float]:
+    """The weights that are not 0, in the order of `Rewards`; raises EnvError for other parts, and for no number."""
+    names = Rewards.__annotations__
+    for name, value in parts.items():
+        if name not in names:
+            raise EnvError(f"there is no reward part {name}: the parts are {', '.join(names)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise EnvError(f"the reward part {name} takes a number, got {value!r}")
+    return {name: parts[name] for name in names if parts.get(name)}
 
 
 def is_whole(value: object) -> bool:
@@ -188,11 +183,11 @@ class RoomEnv:
         questions: str | Path | Iterable[Question] | None = None,
         *,
         endless: bool = False,
-        rewards: Mapping[str, float] | Rewards | None = None,
+        rewards: Mapping[str, float] | None = None,
         world: World | None = None,
         **settings: Any,
     ) -> None:
-        self.rewards = Rewards.of(rewards)
+        self.rewards = weights_of(rewards or {})
         self._world = world or World.of(questions, endless, settings)
         self._world.users += 1
         self._state: QuestionState | None = None
@@ -242,11 +237,11 @@ class RoomEnv:
         state = QuestionState(1, asking, steps, rules=rules)
         state.reset(world.opened.library)
         self._state, self._given, self._coverage = state, 0, None
-        if self.rewards.progress:
+        if "progress" in self.rewards:
             self._away = self._apart()
             self._nearness = 0.0
             self._nearer()  # a start that has one of both
-        if self.rewards.coverage:
+        if "coverage" in self.rewards:
             self._coverage = SurfaceCoverage(state.environment.scene)
             self._new_surface()
         self._move_unasked()
@@ -316,19 +311,16 @@ class RoomEnv:
 
     def _rewarded(self, error: str | None) -> dict[str, float]:
         state = self.state
-        weights = self.rewards
-        parts = {"score": (state.score() or 0.0) if state.status is Status.ANSWERED else 0.0}
-        if weights.turn_cost:
-            parts["turn_cost"] = -weights.turn_cost
-        if weights.unreadable_cost:
-            parts["unreadable_cost"] = -weights.unreadable_cost if error is not None else 0.0
-        if weights.coverage:
-            parts["coverage"] = weights.coverage * self._new_surface()
-        if weights.progress:
-            parts["progress"] = weights.progress * self._nearer()
-        if weights.answer_format:
-            parts["answer_format"] = weights.answer_format if state.status is Status.ANSWERED else 0.0
-        return parts
+        answered = state.status is Status.ANSWERED
+        amounts = {
+            "turn_cost": -1.0,
+            "unreadable_cost": 0.0 if error is None else -1.0,
+            "coverage": self._new_surface() if "coverage" in self.rewards else 0.0,
+            "progress": self._nearer() if "progress" in self.rewards else 0.0,
+            "answer_format": float(answered),
+        }
+        parts = {name: weight * amounts[name] for name, weight in self.rewards.items()}
+        return {"score": (state.score() or 0.0) if answered else 0.0, **parts}
 
     def _apart(self) -> tuple[float, float]:
         """Metres and degrees between the camera and the pose that is the truth; 0 if that is none."""
