@@ -7,6 +7,7 @@ from roomscout.data.vsi_types import VSI_TYPES
 
 PAPER = "arXiv:2412.14171, table 1"
 QWEN = "Qwen's report, arXiv:2511.21631"
+ISSUE = "QwenLM/Qwen3-VL#2028"
 FRAMES = "on video frames"
 
 COUNTS = {  # how many questions of each type VSI-Bench has (section 4 of the paper, and the dataset's card)
@@ -51,21 +52,16 @@ BENCHMARK = Benchmark(
         Reference("Qwen3-VL-2B", {"overall_8_task": 53.9}, QWEN, FRAMES),
         Reference("Qwen3-VL-4B", {"overall_8_task": 58.4}, QWEN, FRAMES),
         Reference(
-            *("Qwen3-VL-2B", {"overall_8_task": 51.0}, "QwenLM/Qwen3-VL#2028", FRAMES, {"overall_7_task": 49.8}),
-            framework="lmms-eval",
+            "Qwen3-VL-2B", {"overall_8_task": 51.0}, ISSUE, FRAMES, {"overall_7_task": 49.8}, framework="lmms-eval"
         ),
-        Reference("Qwen3-VL-4B", {"overall_8_task": 54.7}, "QwenLM/Qwen3-VL#2028", FRAMES, framework="lmms-eval"),
+        Reference("Qwen3-VL-4B", {"overall_8_task": 54.7}, ISSUE, FRAMES, framework="lmms-eval"),
         # VLMEvalKit prints means over questions: 42.54, 32.47 and 56.57. These are the means of its task scores.
         *(
-            Reference(
-                *(name, {}, "open-compass/VLMEvalKit#1342", FRAMES, {"overall_8_task": eight, "overall_7_task": seven}),
-                frames=64,
-                framework="VLMEvalKit",
-            )
-            for name, eight, seven in (
-                ("InternVL3-8B", 42.8, 44.1),
-                ("Qwen2.5-VL-7B", 31.0, 31.5),
-                ("Qwen3-VL-4B", 55.1, 54.7),
+            Reference(name, {}, "open-compass/VLMEvalKit#1342", FRAMES, means, frames=64, framework="VLMEvalKit")
+            for name, means in (
+                ("InternVL3-8B", {"overall_8_task": 42.8, "overall_7_task": 44.1}),
+                ("Qwen2.5-VL-7B", {"overall_8_task": 31.0, "overall_7_task": 31.5}),
+                ("Qwen3-VL-4B", {"overall_8_task": 55.1, "overall_7_task": 54.7}),
             )
         ),
     ),
