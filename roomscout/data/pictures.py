@@ -11,6 +11,7 @@ from PIL import Image
 
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.text import json_in, on_disk
+from roomscout.data.scan_frames import is_empty
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 MADE = "made"  # in place of the hash of a picture that is drawn with its scan, perhaps elsewhere with other rounding
@@ -36,7 +37,10 @@ class Picture:
     def read(cls, cell: Any) -> tuple[Self, ...]:
         """The pictures in a cell of the column `images`: a list of file names, or its JSON text; raises ValueError."""
         pictures = json_in(cell) if isinstance(cell, str) and cell.strip() else cell
-        rows = [picture if isinstance(picture, Mapping) else {"file": picture} for picture in pictures or ()]
+        if not pictures or is_empty(pictures):
+            return ()
+        named = pictures if isinstance(pictures, list | tuple) else [None]
+        rows = [picture if isinstance(picture, Mapping) else {"file": picture} for picture in named]
         for row in rows:
             file = row.get("file")
             if not isinstance(file, str) or not file.lower().endswith(ENDINGS):

@@ -232,3 +232,9 @@ def test_a_truth_that_does_not_score_1_as_an_answer_is_refused(tmp_path: Path):
     assert [question.ground_truth for question in load_questions(path, kinds[0])] == ["red"]
     with pytest.raises(QuestionError, match=r"ground_truth 'red' .* as an answer, it scores 0\.2 by Halved, not 1"):
         load_questions(path, kinds[1])
+
+
+def test_a_cell_of_images_that_is_no_list_is_refused_unless_it_is_empty(tmp_path):
+    assert read(tmp_path, {**COUNT, "images": float("nan")})[0].images == ()
+    with pytest.raises(QuestionError, match=r"images 5 must be a list of PNG and JPEG files"):
+        read(tmp_path, {**COUNT, "images": 5})
