@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 from pydantic import BeforeValidator, StringConstraints
 
@@ -50,7 +50,7 @@ def restored(row: Mapping[str, Any], benchmark: Benchmark) -> Question:
     )
 
 
-def is_as_given(row: QuestionRow | QuestionError) -> bool:
+def is_as_given(row: QuestionRow | QuestionError) -> TypeGuard[QuestionRow]:
     """Whether a row comes from a Question and has its columns as they are."""
     return not isinstance(row, QuestionError) and row.get(AS_GIVEN) is True
 

@@ -67,9 +67,7 @@ class QuestionSource:
         pictures = [picture for question in questions for picture in question.images]
         if lost := [picture.file for picture in pictures if not picture.sha256]:
             logger.warning("Pictures that are not there: %d, such as %s; their questions will fail", len(lost), lost[0])
-        as_given = frozenset(
-            str(row.get("id")) for _, row in numbered if not isinstance(row, QuestionError) and is_as_given(row)
-        )
+        as_given = frozenset(str(row.get("id")) for _, row in numbered if is_as_given(row))
         return cls(name, questions, as_given, of_benchmark=path is None)
 
     def choose(self, benchmark: Benchmark, **filters: Unpack[Filters]) -> list[Question]:
