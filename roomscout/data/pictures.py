@@ -1,7 +1,7 @@
 """Pictures that belong to a question: image files beside its question file, known by their bytes."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -39,7 +39,7 @@ class Picture:
         pictures = json_in(cell) if isinstance(cell, str) and cell.strip() else cell
         if not pictures or is_empty(pictures):
             return ()
-        named = pictures if isinstance(pictures, list | tuple) else [None]
+        named: Sequence[Any] = pictures if isinstance(pictures, list | tuple) else [None]
         rows = [picture if isinstance(picture, Mapping) else {"file": picture} for picture in named]
         for row in rows:
             file = row.get("file")
