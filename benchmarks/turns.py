@@ -269,10 +269,14 @@ def arguments() -> argparse.Namespace:
         help="; ".join(f"{name}: {schedule.name}" for name, schedule in SCHEDULES.items())
         + " (default: all but lockstep-plain)",
     )
-    parser.add_argument("--compile", action="store_true", help="also measure alone and lockstep with compiled steps")
+    parser.add_argument(
+        "--compile", action="store_true", help="also measure alone and lockstep with compiled steps; needs CUDA"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=new_file, help="also write the results here")
     args = parser.parse_args()
+    if args.compile and not args.device.startswith("cuda"):
+        parser.error("--compile needs --device cuda")
     args.image_size = tuple(args.image_size or ((224, 160) if args.shape in ("tiny", "45m") else (640, 480)))
     args.dtype = args.dtype or ("bfloat16" if args.device.startswith("cuda") else "float32")
     return args

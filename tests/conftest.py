@@ -231,16 +231,14 @@ def one_thread() -> Iterator[None]:
 
 
 def traced(backend: Any) -> Any:
-    """A backend with the loop of compiled steps, traced as usual, but without kernels.
-
-    Its options must not have `compile`: the compiler's own imports and its first kernel take 10 s of CPU time.
-    """
+    """A backend with the loop of compiled steps, traced as on CUDA, but without kernels."""
     import torch
 
     from roomscout.models.transformers.steps import DecodingLoop
 
     loop = backend._runner._loop = DecodingLoop(backend._runner._model, compiled=True, capture=None)
     loop._program = torch.compile(loop._step, fullgraph=True, backend="eager")
+    backend._runner._least_rows = 2
     return backend
 
 

@@ -49,6 +49,12 @@ def measurements(lab: Lab) -> list[tuple[str, Measure]]:
         ("synchronizations: eager", partial(synchronizations, steps="eager")),
         ("synchronizations: graphs", partial(synchronizations, steps="graphs")),
     ]
+    compiled: list[tuple[str, Measure]] = [
+        timed("compiled"),
+        timed("compiled graphs"),
+        schedule(large, "lockstep", "compiled graphs"),
+        kernel_counts("compiled graphs"),
+    ]
     chosen: list[tuple[str, Measure]] = [
         (f"load: {large}", partial(load, shape=large)),
         timed("eager"),
@@ -62,10 +68,7 @@ def measurements(lab: Lab) -> list[tuple[str, Measure]]:
         schedule(large, "lockstep", "eager"),
         schedule(large, "first4", "eager"),
         schedule(large, "first4-kv", "eager"),
-        timed("compiled"),
-        timed("compiled graphs"),
-        schedule(large, "lockstep", "compiled graphs"),
-        kernel_counts("compiled graphs"),
+        *(compiled if lab.is_cuda else []),
     ]
     if second != large:
         chosen += [

@@ -16,7 +16,7 @@ from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.sections import ModelSettings
 from roomscout.edge.settings import Settings
 from roomscout.edge.types import CHECKPOINT, NOTHING
-from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, ModelOptions, weight_copies
+from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, ModelOptions
 from roomscout.models.adapters import require_adapter
 from roomscout.models.checkpoint_files import ViewSettings
 from roomscout.models.gpus import first_gpu, visible_gpus
@@ -188,15 +188,12 @@ class Planner:
 
         settings = self.settings
         episodes = self.questions.episodes
-        copied = model.weight_bytes * weight_copies(settings.compile, model.device)
-        budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
+        budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
         copies = 2 if settings.anytime and model.state_bytes else 1  # alternatives run on copies beside states
         question = copies * model.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.state_bytes
         fitting = fitting_batch(budget, question, min(settings.max_batch_size, episodes))
         size = fitting if settings.batch_size == "auto" else settings.batch_size
         why = f"{batch_words(size, episodes)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
-        if copied:
-            why += f", {as_bytes(copied)} for the weights' copies of compiled programs"
         if settings.batch_size == "auto" and episodes > 1:
             why += f", at most {settings.max_batch_size}"
         plan = MemoryPlan(size, why, model, conversation, budget, question)
@@ -280,7 +277,8 @@ def _why_too_large(name: str, model: "Footprint") -> str | None:
 
 
 def _require_packages(settings: ModelSettings, checkpoint: str) -> None:
-    """Raise ModelError if this machine lacks a requirement of --adapter, --quantize, --constrained or --compile."""
+    """Raise ModelError if this machine lacks a requirement of --adapter, --quantize, --constrained or --compile, which
+    needs CUDA."""
     if settings.adapter is not None:
         require_adapter(settings.adapter, checkpoint)
     if settings.quantize is not None:

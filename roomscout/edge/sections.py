@@ -172,8 +172,8 @@ class ModelSettings(Section):
     memory_fraction: types.Share = setting(ModelOptions.memory_fraction, Role.SPEED, "FLOAT", engines=HERE_OR_VLLM)
     """The fraction of each GPU's memory that the run may take in all; on a CPU, of the machine's memory."""
     compile: bool = setting(ModelOptions.compile, Role.SPEED, engines=("transformers",))
-    """Compile decoding steps, which can take minutes and pays off in long runs; needs a C++ compiler, and Triton on
-    CUDA."""
+    """Compile decoding steps on CUDA, which can take minutes and pays off in long runs; needs a C++ compiler and
+    Triton."""
     tiles_per_view: types.Count = setting(ModelOptions.tiles_per_view, Role.ANSWERER)
     """Maximum number of tiles into which InternVL cuts a view, at 256 tokens each."""
     logprobs: bool = setting(ModelOptions.logprobs, Role.RECORD, engines=("transformers",), unless=("policy",))

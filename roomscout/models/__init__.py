@@ -84,7 +84,7 @@ class ModelOptions:
     `repetition_penalty` (above 0) for tokens of the conversation, `presence_penalty` and `frequency_penalty` (-2 to 2)
     for those of the reply. At `temperature` 0 only penalties have an effect."""
     seed: int = 0  # of sampling
-    compile: bool = False  # compile decoding steps: needs a C++ compiler, and on a CPU memory for a copy of the weights
+    compile: bool = False  # compile decoding steps, on CUDA alone: needs a C++ compiler and Triton
     kv_reuse: bool = True  # keys and values stay on the device, so that a turn computes only its new tokens
     kv_cache_bytes: int | None = None
     """The most that keys and values take, None: half of the memory that is free once the model is loaded. Conversations
@@ -155,8 +155,3 @@ class EarlyBackend(Backend, Protocol):
 
     def prepare(self, conversation: Conversation) -> None:
         """Compute what the next call for a conversation needs, perhaps during a call for others; raises ModelError."""
-
-
-def weight_copies(compiled: bool, device: str) -> int:
-    """Extra copies of the weights in memory: one for compiled steps on a CPU."""
-    return 1 if compiled and device.startswith("cpu") else 0

@@ -84,10 +84,16 @@ def bfloat16_alone(lab: Lab) -> Replies:
     return alone_in_bfloat16(lab)
 
 
+def skip_compiled_on_a_cpu(lab: Lab, steps: Steps) -> None:
+    if "compiled" in steps and not lab.is_cuda:
+        pytest.skip("steps are compiled on CUDA alone")
+
+
 @pytest.mark.parametrize("steps", get_args(Steps))
 def test_float32_replies_are_equal_in_batches_alone_and_with_reuse(
     lab: Lab, float32_alone: Replies, steps: Steps, record_property: Record
 ) -> None:
+    skip_compiled_on_a_cpu(lab, steps)
     bench, workload = lab.bench("tiny", torch.float32), Workload(5, TURNS, (96, 64))
     reusing = bench.engine(steps, forced=False)
     lengths = {len(reply) for reply in float32_alone.values()}
@@ -111,8 +117,7 @@ def test_most_bfloat16_replies_agree_in_batches_alone_and_with_reuse(
     lab: Lab, bfloat16_alone: Replies, steps: Steps, cudnn: bool, record_property: Record
 ) -> None:
     """In bfloat16, rounding depends on the kernel and the batch."""
-    if "compiled" in steps and not lab.is_cuda:
-        pytest.skip("compiling another model takes too long on a CPU")
+    skip_compiled_on_a_cpu(lab, steps)
     bench, workload = lab.bench(lab.sizes.middle, torch.bfloat16), Workload(5, TURNS, lab.sizes.image_size)
     with counting() as counted, cudnn_attention(bench.model, cudnn):
         variants = {

@@ -121,12 +121,14 @@ def test_rows_that_end_leave_the_call_and_the_others_reply_the_same(checkpoint, 
     monkeypatch.setattr(kv_cache.CachedBatch, "narrow", counted)
     if how == "qwen3_5":
         checkpoint = ending_often(write_untrained_family(tmp_path / how, how))
-    options = {"logprobs": how != "graphs", "compile": how == "compiled"}
+    options = {"logprobs": how != "graphs"}
     options |= {"temperature": 1.0, "generation": {"repetition_penalty": 1.1}} if how == "sampled" else {}
     backend, alone = reusing(checkpoint, **options), reusing(checkpoint, **options, kv_reuse=False)
     if how == "graphs":
         backend._runner._loop = DecodingLoop(backend._runner._model, compiled=False, capture=Recorder())
         backend._runner._steps = how
+    if how == "compiled":
+        traced(backend)
     form = ReplyFormat(grammar="root ::= [a-z ]{2,40}") if how == "constrained" else ACTION
     conversations = [begin(number, words=1 + number % 4) for number in range(8)]
     for turn in range(3):
@@ -504,11 +506,9 @@ class TestOnAFakeDevice:
 
 
 class TestCompiledSteps:
-    """Share one backend, because tracing, and compiling kernels above all, takes longer than everything else here."""
-
-    @pytest.fixture(scope="class", params=["traced", pytest.param("compiled", marks=pytest.mark.slow)])
-    def backend(self, request, checkpoint):
-        return reusing(checkpoint, compile=True) if request.param == "compiled" else traced(reusing(checkpoint))
+    @pytest.fixture
+    def backend(self, checkpoint):
+        return traced(reusing(checkpoint))
 
     @pytest.fixture
     def uncompiled_steps(self, backend):

@@ -1,6 +1,5 @@
 """A backend around a model that the caller has loaded, and may be training."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.shapes import ModelSizes
 
 ACTION = action_format()
 OPTIONS = ModelOptions(max_new_tokens=10)
@@ -82,11 +80,8 @@ class TestReplies:
         given = TransformersBackend(model, processor, OPTIONS)
         assert tokens(given.generate([begin(0), begin(1, 9)], ACTION)) == expected
 
-    def test_follow_weights_that_change_between_turns(self, tmp_path: Path):
-        """Conversations in progress too, once all are released; the layers are wide enough for frozen steps to copy."""
-        sizes = ModelSizes(hidden=256, heads=8, head_dim=32, mlp=512)
-        wide = write_untrained_checkpoint(tmp_path / "wide", sizes=sizes)
-        model, processor = AutoModelForImageTextToText.from_pretrained(wide), AutoProcessor.from_pretrained(wide)
+    def test_follow_weights_that_change_between_turns(self, model, processor):
+        """Conversations in progress too, once all are released."""
         backend = TransformersBackend(model, processor, ModelOptions(max_new_tokens=10))
         conversation = begin(0)
         proceed(conversation, backend.generate([conversation], ACTION)[0])
@@ -134,6 +129,10 @@ class TestRefused:
     def test_settings_that_only_loading_applies(self, model, processor):
         with pytest.raises(ModelError, match="dtype, device cannot be set for a loaded model"):
             TransformersBackend(model, processor, ModelOptions(dtype="bfloat16", device="cpu"))
+
+    def test_compiled_steps_on_a_cpu(self, model, processor):
+        with pytest.raises(ModelError, match="only for CUDA: on the cpu, runs with compiled steps take longer"):
+            TransformersBackend(model, processor, ModelOptions(compile=True))
 
 
 class TestFromPython:

@@ -57,6 +57,12 @@ def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(
     assert ended.stderr.startswith('error: --quantize needs the package bitsandbytes: pip install "roomscout[quanti')
 
 
+def test_compiled_steps_are_refused_on_a_cpu(rooms: RoomScans, tmp_path: Path):
+    ended = run_main(rooms.flags(tmp_path, "--model", "embedded", "--compile", "--device", "cpu"))
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert ended.stderr.startswith("error: --compile: only for CUDA: on the cpu, runs with compiled steps take longer")
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

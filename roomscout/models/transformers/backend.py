@@ -9,7 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
-from roomscout.models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyEnded, ReplyFormat, weight_copies
+from roomscout.models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyEnded, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.source import require_libraries
 
@@ -37,8 +37,7 @@ class TransformersBackend:
 
     `options` has the defaults of SET_BY_LOADING: the model has them already. With `kv_cache_bytes` None, keys and
     values may fill half of the memory that is free now: set it if training needs more later. `name`, by default the
-    model's name_or_path, is recorded in run.json. `frozen` promises that the weights never change, so that compiled
-    steps on a CPU may use a faster copy of them.
+    model's name_or_path, is recorded in run.json.
 
     In float32, a batch gives the same tokens as each row alone. Half-precision rounding depends on the batch size and
     may flip near-ties. Calls from several threads run one after the other.
@@ -55,7 +54,6 @@ class TransformersBackend:
         options: ModelOptions | None = None,
         *,
         name: str | None = None,
-        frozen: bool = False,
     ) -> None:
         from roomscout.models.transformers import devices, encoding, families, layers, loading, runner, steps
 
@@ -68,7 +66,6 @@ class TransformersBackend:
         if options.compile and model.config.get_text_config()._attn_implementation == "eager":
             raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
         self._loaded = (model, processor)
-        self._frozen = frozen
         where = model.device
         self.name = name or model.name_or_path or type(model).__name__
         if options.compile:
@@ -85,15 +82,14 @@ class TransformersBackend:
         self._say_what_is_slow(options, compiled, stateful, where.type)
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
         if kv_bytes is None:
-            copies = model.get_memory_footprint() * weight_copies(compiled and frozen, str(where))
-            kv_bytes = max(0, int((devices.usable_bytes(where, options.memory_fraction) - copies) * KV_SHARE))
+            kv_bytes = int(devices.usable_bytes(where, options.memory_fraction) * KV_SHARE)
         loop: runner.Steps = "compiled" if compiled else "eager"
         if where.type == "cuda" and has_own_steps:
             loop = "compiled graphs" if compiled else "graphs"
         self.views = families.family_of(model.config, processor).views  # the sizes of views that the model takes
         self._lock = threading.Lock()  # held whenever the runner is used; the encoder has one of its own
         self.sees_videos = self._encoder.chat.sees_videos  # whether frames of a video can be one input
-        self._runner = runner.ModelRunner(model, self._encoder, options, kv_bytes, loop, frozen)
+        self._runner = runner.ModelRunner(model, self._encoder, options, kv_bytes, loop)
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str, options: ModelOptions | None = None) -> Self:
@@ -121,13 +117,13 @@ class TransformersBackend:
             model = with_adapter(model, options.adapter, checkpoint)
         log.info("Loaded the weights of %s in %.1f s", checkpoint, time.perf_counter() - started)
         options = replace(options, **{name: getattr(ModelOptions, name) for name in SET_BY_LOADING})
-        return cls(model, processor, options, name=checkpoint, frozen=True)
+        return cls(model, processor, options, name=checkpoint)
 
     def with_options(self, options: ModelOptions) -> Self:
         """A backend for the same loaded model with other options, in place of this one."""
         self.release_all()
         options = replace(options, **{name: getattr(ModelOptions, name) for name in SET_BY_LOADING})
-        return type(self)(*self._loaded, options, name=self.name, frozen=self._frozen)
+        return type(self)(*self._loaded, options, name=self.name)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; each ends with a user message. Raises OutOfMemory if a smaller batch

@@ -58,8 +58,7 @@ class _Prefill:
 class ModelRunner:
     """Runs a model and owns its KV cache. Outside `run` the model is as its owner left it. At most `kv_bytes` of keys
     and values are kept between calls; with 0, every call recomputes its conversations. `options` say how to sample, how
-    long replies are and buffers at first. `frozen` weights never change, so that compiled steps may hold copies of
-    them. Replies are `forced` to have all of their tokens in measurements."""
+    long replies are and buffers at first. Replies are `forced` to have all of their tokens in measurements."""
 
     def __init__(
         self,
@@ -68,7 +67,6 @@ class ModelRunner:
         options: ModelOptions,
         kv_bytes: int,
         steps: Steps = "eager",
-        frozen: bool = True,
         forced: bool = False,
     ) -> None:
         self._model = model
@@ -96,7 +94,7 @@ class ModelRunner:
         self._settings = GenerationConfig(eos_token_id=self._end_ids, pad_token_id=self._pad_id, do_sample=False)
         forbidden = decoding.never_generated(self._tokenizer, self._end_ids, text.vocab_size)
         self._suppress = decoding.SuppressTokens(forbidden, model.device)
-        self._loop = DecodingLoop.of(model, steps, frozen)
+        self._loop = DecodingLoop.of(model, steps)
         # Compiled steps have a program for several rows, and another one for a single row is not worth it.
         self._least_rows = 2 if "compiled" in steps else 1
         self._holds_cache = not encoder.chat.whole and (self._reuses_kv or self._loop is not None)

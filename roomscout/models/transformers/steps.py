@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -21,7 +20,6 @@ from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.families.family import HEAD, LANGUAGE_MODEL
 from roomscout.models.transformers.kv_cache import WINDOW, cache_argument
 from roomscout.models.transformers.layers import GrowingLayer
-from roomscout.models.transformers.packing import PackedLinears
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +37,15 @@ Capture = Callable[[Step], Step]  # captures a step's kernels unrun; the result 
 
 @cache
 def require_compiler(device: torch.device) -> None:
-    """Raise ModelError if `torch.compile` does not work: it needs a C++ compiler, and on CUDA also Triton."""
+    """Raise ModelError unless steps can be compiled for this device: CUDA, with a C++ compiler and Triton."""
+    if device.type != "cuda":
+        why = f"only for CUDA: on the {device.type}, runs with compiled steps take longer in all, so leave it out"
+        raise ModelError(why, setting="compile")
     try:
         torch.compile(torch.neg)(torch.zeros(2, device=device))
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
-        needed = "a C++ compiler and Triton" if device.type == "cuda" else "a C++ compiler"
-        why = f"compiling does not work here ({reason}): install {needed}, or leave it out"
+        why = f"compiling does not work here ({reason}): install a C++ compiler and Triton, or leave it out"
         raise ModelError(why, setting="compile") from error
 
 
@@ -82,28 +82,26 @@ class DecodingLoop:
     by those before, the arg max is part of the graph, and the CPU waits once in STEPS_PER_READ steps.
 
     `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers,
-    seconds where PyTorch finds them on disk. With `frozen`, on a CPU in float32, they use `PackedLinears`. With
-    `capture`, a window's first step runs normally and the others replay a graph."""
+    seconds where PyTorch finds them on disk. With `capture`, a window's first step runs normally and the others replay
+    a graph."""
 
-    def __init__(self, model: PreTrainedModel, compiled: bool, capture: Capture | None, frozen: bool = True) -> None:
+    def __init__(self, model: PreTrainedModel, compiled: bool, capture: Capture | None) -> None:
         self._language = model.get_submodule(LANGUAGE_MODEL)
         self._head = model.get_submodule(HEAD)
         self._cache_argument = cache_argument(model)
         self._dtype = model.dtype
-        packs = compiled and frozen and model.device.type == "cpu" and model.dtype == torch.float32
-        self._packed = PackedLinears(model) if packs else nullcontext()
         self._run_step = self._compiled_step if compiled else self._step
         self._program = torch.compile(self._step, fullgraph=True)
         self._compiled_for_several: set[bool] = set()
         self._capture = capture
 
     @classmethod
-    def of(cls, model: PreTrainedModel, steps: str, frozen: bool = True) -> "DecodingLoop | None":
+    def of(cls, model: PreTrainedModel, steps: str) -> "DecodingLoop | None":
         """The loop for a value of `runner.Steps`; None for "eager", which is `generate()`'s own loop."""
         if steps == "eager":
             return None
         capture = partial(captured, model.device) if "graphs" in steps else None
-        return cls(model, "compiled" in steps, capture, frozen)
+        return cls(model, "compiled" in steps, capture)
 
     def __call__(
         self,
@@ -140,7 +138,7 @@ class DecodingLoop:
         capture = self._try_capture if self._capture else None
         open_window = partial(_Window, self._run_step, capture, layers, choose, regardless)
         window: _Window | None = None
-        with self._packed, dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT):
+        with dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT):
             if prompt.shape[1] == 1:  # a call that goes on with some of its rows: a step like any other
                 positions -= 1
                 mask = self._widened(mask, max_columns)
