@@ -147,8 +147,8 @@ def measure(
 
     def run_turn(rows: Sequence[int], turn: int) -> None:
         started = time.perf_counter()
-        result = runner.run([encoder.encode(conversations[row]) for row in rows], reply_format)
-        for row, generated in zip(rows, result.rows, strict=True):
+        replies = runner.run([encoder.encode(conversations[row]) for row in rows], reply_format)
+        for row, generated in zip(rows, replies, strict=True):
             prompt_tokens = len(encoder.encode(conversations[row]).ids)
             measured.replies[row].append(generated.tokens)
             measured.turn_prompt_tokens[turn] += prompt_tokens
@@ -158,10 +158,10 @@ def measure(
             measured.images_encoded += generated.images_encoded
             measured.image_patches += generated.images_encoded * workload.patches
             workload.proceed(conversations[row], generated.tokens, turn)
-        measured.prefill_seconds += result.prefill_s
-        measured.turn_prefill_seconds[turn] += result.prefill_s
-        measured.decode_seconds += result.decode_s
-        measured.turn_decode_seconds[turn] += result.decode_s
+            measured.prefill_seconds += generated.prefill_seconds / len(rows)
+            measured.turn_prefill_seconds[turn] += generated.prefill_seconds / len(rows)
+            measured.decode_seconds += generated.decode_seconds / len(rows)
+            measured.turn_decode_seconds[turn] += generated.decode_seconds / len(rows)
         measured.turn_seconds[turn] += time.perf_counter() - started
 
     all_rows = range(workload.questions)

@@ -20,11 +20,11 @@ from torch._dynamo.utils import counters
 from benchmarks.roofline import Rates, measure_rates
 from benchmarks.turns import Workload, build
 from roomscout.agent.policies.replies import action_format
-from roomscout.models import ModelOptions, OutOfMemory
+from roomscout.models import ModelOptions, OutOfMemory, Reply
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.transformers.runner import GeneratedBatch, ModelRunner, Steps
+from roomscout.models.transformers.runner import ModelRunner, Steps
 
 UNLIMITED = 2**60  # a KV cache limit that is never reached
 _SMALL = ("tiny", "45m")
@@ -67,7 +67,7 @@ class Engine:
         self.encoder = encoder
         self.runner = runner
 
-    def generate(self, conversations: Sequence[Conversation]) -> GeneratedBatch:
+    def generate(self, conversations: Sequence[Conversation]) -> list[Reply]:
         """Generate one reply per conversation; the device is idle before and after."""
         batch = [self.encoder.encode(conversation) for conversation in conversations]
         if torch.cuda.is_initialized():

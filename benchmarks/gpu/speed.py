@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 from unittest.mock import patch
 
@@ -156,9 +157,9 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
         for turn in range(sizes.history, sizes.history + 3):
             last = engine.generate(conversations)
             tokens = [len(engine.encoder.encode(conversation).ids) for conversation in conversations]
-            for conversation, row in zip(conversations, last.rows, strict=True):
+            for conversation, row in zip(conversations, last, strict=True):
                 workload.proceed(conversation, row.tokens, turn)
-    new = sum(tokens) - sum(row.reused_tokens for row in last.rows)
+    new = sum(tokens) - sum(row.reused_tokens for row in last)
     step_count = sizes.step_tokens - 1
     work = work_of(bench.model, lab.dtype.itemsize)
     rates = lab.rates
@@ -172,8 +173,8 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
         columns=sum(tokens) // rows,
         step_ms=1000 * counted.step_s,
         roofline_step_ms=1000 * step_s,
-        mean_step_ms=1000 * last.decode_s / step_count,
-        image_ms=1000 * last.prefill_s / rows,
+        mean_step_ms=1000 * mean(row.decode_seconds for row in last) / step_count,
+        image_ms=1000 * last[0].prefill_seconds / rows,
         roofline_image_ms=1000 * prefill_s / rows,
         graphs_captured=counted.graphs_captured,
         programs=counted.programs,
@@ -213,7 +214,7 @@ def _counts_per_step(lab: Lab, steps: Steps, observe: Callable[[Callable[[], obj
         engine = bench.engine(steps, tokens)
         conversations = workload.begin()
         first = engine.generate(conversations)
-        for conversation, row in zip(conversations, first.rows, strict=True):
+        for conversation, row in zip(conversations, first, strict=True):
             workload.proceed(conversation, row.tokens, 0)
         counts.append(observe(partial(engine.generate, conversations)))
     short, long = counts

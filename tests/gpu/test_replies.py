@@ -41,7 +41,7 @@ def play(engine: Engine, workload: Workload, calls: Calls, forced: Replies | Non
     left = [sum(row in call for call in calls) for row in range(len(conversations))]
     for call in calls:
         result = engine.generate([conversations[row] for row in call])
-        for row, generated in zip(call, result.rows, strict=True):
+        for row, generated in zip(call, result, strict=True):
             key = row, turns[row]
             replies[key] = generated.tokens
             turns[row] += 1

@@ -84,7 +84,7 @@ def halving(engine: Engine, conversations: Sequence[Conversation]) -> tuple[Repl
                 raise
             failed.append(len(batch))
         else:
-            replies += [row.tokens for row in result.rows]
+            replies += [row.tokens for row in result]
             continue
         size = max(1, len(batch) // 2)  # outside the handler, whose error keeps the failed call's tensors alive
     return replies, failed
@@ -189,9 +189,9 @@ def test_the_planned_batch_fits_at_full_length(lab: Lab, record_property: Record
     with counting() as counted:
         for turn in range(sizes.turns):
             result = engine.generate(conversations)
-            images += sum(row.images_encoded for row in result.rows)
-            reused.append(min(row.reused_tokens for row in result.rows))
-            for conversation, row in zip(conversations, result.rows, strict=True):
+            images += sum(row.images_encoded for row in result)
+            reused.append(min(row.reused_tokens for row in result))
+            for conversation, row in zip(conversations, result, strict=True):
                 workload.proceed(conversation, row.tokens, turn)
     memory = f"peak {counted.allocated / 2**30:.1f} GiB allocated, {counted.reserved / 2**30:.1f} reserved"
     record_property("finding", f"{rows} rows of {tokens_each} tokens; {memory}{counted.notes}")

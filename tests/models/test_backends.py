@@ -78,7 +78,7 @@ class TestEncoding:
         whole = processor(text=[text], images=[view(0)], do_resize=False, return_tensors="pt")
         encoded = encoder.encode(conversation)
         assert encoded.ids == whole["input_ids"][0].tolist()
-        assert torch.equal(encoded.turns[0].image.inputs["pixel_values"], whole["pixel_values"])
+        assert torch.equal(encoded.turns[0].inputs["pixel_values"], whole["pixel_values"])
 
     def test_a_turn_keeps_earlier_ids_and_the_reply_as_generated(self, encoder, parts):
         tokenizer = parts[1].tokenizer
@@ -102,7 +102,7 @@ class TestEncoding:
         whole, _ = model.model.get_rope_index(
             ids,
             mm_token_type_ids=(ids == model.config.image_token_id).int(),
-            image_grid_thw=torch.cat([turn.image.inputs["image_grid_thw"] for turn in encoded.turns]),
+            image_grid_thw=torch.cat([turn.inputs["image_grid_thw"] for turn in encoded.turns]),
         )
         assert torch.equal(encoded.positions, whole[:, 0])
 
@@ -124,7 +124,7 @@ class TestEncoding:
             mm_token_type_ids=(whole["input_ids"] == model.config.image_token_id).int(),
             image_grid_thw=whole["image_grid_thw"],
         )
-        pixels = torch.cat([turn.image.inputs["pixel_values"] for turn in encoded.turns])
+        pixels = torch.cat([turn.inputs["pixel_values"] for turn in encoded.turns])
         assert encoded.ids == whole["input_ids"][0].tolist()
         assert torch.equal(pixels, whole["pixel_values"])
         assert torch.equal(encoded.positions, positions[:, 0])
@@ -280,7 +280,7 @@ class TestMemorizedReply:
         optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
         for _ in range(60):
             kinds = (ids == model.config.image_token_id).int()
-            inputs = prompt.turns[0].image.inputs
+            inputs = prompt.turns[0].inputs
             loss = model(input_ids=ids, labels=labels, mm_token_type_ids=kinds, **inputs).loss
             optimizer.zero_grad()
             loss.backward()

@@ -188,7 +188,7 @@ class TestEncoding:
             conversation.append(Message("assistant", "I see a chair."))
             conversation.append(Message.of_views("next", tiny.view("q0", 1)))
         encoded, (theirs, whole) = tiny.encoder().encode(conversation), own_encoding(tiny, conversation)
-        pixels = torch.cat([turn.image.inputs["pixel_values"] for turn in encoded.turns])
+        pixels = torch.cat([turn.inputs["pixel_values"] for turn in encoded.turns])
         assert torch.equal(pixels, whole["pixel_values"])
         image_id = AutoProcessor.from_pretrained(tiny.path).image_token_id
         assert encoded.ids.count(image_id) == theirs.count(image_id)

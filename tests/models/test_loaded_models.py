@@ -1,6 +1,5 @@
 """A backend around a model that the caller has loaded, and may be training."""
 
-
 import numpy as np
 import pytest
 import torch

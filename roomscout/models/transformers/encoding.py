@@ -18,13 +18,6 @@ from roomscout.models.transformers.families.family import EncodedVideo
 from roomscout.models.transformers.families.last_resort import encode, encode_batch
 
 
-@dataclass
-class EncodedImage:
-    """The model's inputs for a turn's images, by name. Set to None to free them; images are reprocessed on demand."""
-
-    inputs: dict[str, torch.Tensor] | None
-
-
 @dataclass(frozen=True)
 class EncodedTurn:
     """The encoding of one view, and of the text around it from the view before up to the next one.
@@ -37,7 +30,9 @@ class EncodedTurn:
     ids: list[int]  # token ids
     positions: torch.Tensor  # (axes, len(ids)), as the model's family defines them
     view: np.ndarray  # (H, W, 3) uint8; if the processor encodes, the first of `views`
-    image: EncodedImage  # the model's inputs for the view
+    inputs: dict[str, torch.Tensor]
+    """The model's inputs for the images, by name, shared with copies of the turn. Cleared to free them; images are
+    reprocessed on demand."""
     image_start: int  # `ids[image_start:image_end]` are the image's placeholders
     image_end: int  # see `image_start`
     views: tuple[np.ndarray, ...] = ()  # all views of the messages if the processor encodes, else none
@@ -152,14 +147,15 @@ class ConversationEncoder:
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
         with self.lock:
-            if turn.image.inputs is None:
+            if not turn.inputs:
                 if turn.views:
-                    turn.image.inputs = self._as_stored(encode(self._processor, turn.text, turn.views).inputs)
+                    made = self._as_stored(encode(self._processor, turn.text, turn.views).inputs)
                 elif turn.messages and turn.messages[-1].clip is not None:
-                    turn.image.inputs = self._encode_video(turn.rendered, turn.messages[-1])[2]
+                    made = self._encode_video(turn.rendered, turn.messages[-1])[2]
                 else:
-                    turn.image.inputs = self._encode_image(turn.view)
-            return turn.image.inputs
+                    made = self._encode_image(turn.view)
+                turn.inputs.update(made)
+            return turn.inputs
 
     def text_of(self, conversation: Conversation) -> str:
         """The chat template's text of a conversation, with its replies."""
@@ -243,7 +239,7 @@ class ConversationEncoder:
             first = places[0]
             end = places[-1] + 1
             frame = messages[-1].shots[0].image
-            return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, EncodedImage(video), first, end)]
+            return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, video, first, end)]
         if self.chat.by_processor:
             return [self._turn_of_processor(messages, rendered, ids, text, start)]
         views = [shot.image for message in messages for shot in message.shots]
@@ -264,7 +260,7 @@ class ConversationEncoder:
                 image_end = len(ids)
                 ids = ids + behind
                 positions = self._family.positions(self._config, ids, image) + start
-                turn = EncodedTurn(of, rendered, ids, positions, view, EncodedImage(image), image_start, image_end)
+                turn = EncodedTurn(of, rendered, ids, positions, view, image, image_start, image_end)
             turns.append(turn)
             ids = []
             start = int(turn.positions.max()) + 1
@@ -285,14 +281,13 @@ class ConversationEncoder:
         own = torch.arange(len(made.ids))[None] if own_positions is None else own_positions(made)
         positions = torch.cat([torch.arange(len(ids)).expand(len(own), -1), own + len(ids)], dim=1) + start
         keeps_inputs = self.keeps_pixels and not self.chat.whole
-        inputs = self._as_stored(made.inputs) if keeps_inputs else None
         return EncodedTurn(
             messages=tuple(messages),
             rendered=rendered,
             ids=[*ids, *made.ids],
             positions=positions,
             view=views[0],
-            image=EncodedImage(inputs),
+            inputs=self._as_stored(made.inputs) if keeps_inputs else {},
             image_start=places[0],
             image_end=places[-1] + 1,
             views=views,

@@ -32,16 +32,6 @@ _STRAGGLER_COLUMNS = 64
 Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 """How decoding steps run: in `generate()`'s own loop, compiled with `torch.compile`, or as CUDA graphs of either."""
 
-
-@dataclass(frozen=True)
-class GeneratedBatch:
-    """The replies of one call, in order and without their texts, and its wall time before and after the first token."""
-
-    rows: list[Reply]
-    prefill_s: float
-    decode_s: float
-
-
 Ended = Callable[[int, Reply], None]  # called with a reply, without its text, and its index in the call
 
 
@@ -110,11 +100,11 @@ class ModelRunner:
     @torch.inference_mode()
     def run(
         self, batch: Sequence[EncodedConversation], reply_format: ReplyFormat, ended: Ended = lambda index, row: None
-    ) -> GeneratedBatch:
-        """Generate one reply in this format for each conversation, in order; alternatives leave nothing, and their
-        origins as they were. Each row is also told once, when it has `ended`, which must change no conversation of the
-        batch. Raises ModelError for a conversation too long for the model, OutOfMemory if the batch does not fit after
-        evicting all others; the rows that had ended are kept by nobody but whom they were told."""
+    ) -> list[Reply]:
+        """Generate one reply in this format for each conversation, in order and without its text; alternatives leave
+        nothing, and their origins as they were. Each row is also told once, when it has `ended`, which must change no
+        conversation of the batch. Raises ModelError for a conversation too long for the model, OutOfMemory if the batch
+        does not fit after evicting all others; the rows that had ended are kept by nobody but whom they were told."""
         limit = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         for encoded in batch:
             if (needed := len(encoded.ids) + self._options.max_new_tokens) > (limit or needed):
@@ -126,8 +116,8 @@ class ModelRunner:
         reused = list(map(self._store.reusable, batch))
         rows: dict[int, Reply] = {}
 
-        def attempt() -> GeneratedBatch | None:
-            """Generate the rows that have not ended; None if memory runs out."""
+        def attempt() -> bool:
+            """Generate the rows that have not ended; False if memory runs out."""
             left = [index for index in order if index not in rows]
 
             def tell(place: int, row: Reply) -> None:
@@ -137,29 +127,30 @@ class ModelRunner:
             undone = [batch[index] for index in left]
             reused_before = [reused[index] for index in left]
             with _until_out_of_memory(), self._store.without_forks():
-                prefill_s, decode_s = self._generate(undone, reused_before, reply_format, started, tell)
-                return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
+                self._generate(undone, reused_before, reply_format, started, tell)
+                return True
             self._free_unused()
-            return None
+            return False
 
         with inference_state(self._model, self._settings, grouped=not self._encoder.chat.by_processor):
-            result = attempt()
-            if result is None:
+            done = attempt()
+            if not done:
                 self._store.release_others(batch)
                 if evicted := cached - self._store.cached():  # the failed attempt may have lost some already
                     log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
-                    result = attempt()
-        if result is None:
+                    done = attempt()
+        if not done:
             raise OutOfMemory(f"a batch of {len(batch)} does not fit into memory: use smaller batches or smaller views")
+        replies = [rows[index] for index in range(len(batch))]
         if not self._reuses_kv:
             self._store.release_others([])
-            return result
+            return replies
         with _until_out_of_memory():
             self._store.trim()
-            return result
+            return replies
         self._free_unused()
         log.warning("Out of memory while repacking the KV cache: some conversations will be recomputed")
-        return result
+        return replies
 
     def release(self, key: int) -> None:
         """Free the KV cache of the conversation with this key; unknown ones are ignored."""
@@ -186,8 +177,8 @@ class ModelRunner:
         reply_format: ReplyFormat,
         started: float,
         ended: Ended,
-    ) -> tuple[float, float]:
-        """Returns the seconds before and after the first token; `started` and `reused_before` are those of the run."""
+    ) -> None:
+        """`started` and `reused_before` are those of the run."""
         options = self._options
         reused = list(map(min, reused_before, map(self._store.reusable, batch)))
         images = [encoded.images_after(length) for encoded, length in zip(batch, reused, strict=True)]
@@ -227,9 +218,7 @@ class ModelRunner:
             self._record(batch, cached, prefill.mask, stop.replies, columns - 1)
         if self._reuses_kv:
             for turn in (turn for encoded in batch for turn in encoded.turns):
-                turn.image.inputs = None
-        assert stop.first_token_at is not None
-        return stop.first_token_at - started, time.perf_counter() - stop.first_token_at
+                turn.inputs.clear()
 
     def _decode(
         self, cached: CachedBatch, prefill: _Prefill, stop: decoding.ReplyStop, processors: LogitsProcessorList
