@@ -1,5 +1,6 @@
 """The append-only chat history of one question."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Literal, Self
@@ -90,6 +91,14 @@ class Conversation:
     def images(self) -> "list[np.ndarray]":
         """The pixels of `shots`."""
         return [shot.image for shot in self.shots]
+
+
+def folded(messages: Sequence[Message]) -> list[Message]:
+    """Messages with the system message, if there is one, as the beginning of the first user message."""
+    system, *others = messages
+    if system.role != "system":
+        return [*messages]
+    return [replace(others[0], text=f"{system.text}\n\n{others[0].text}"), *others[1:]]
 
 
 def why_too_long(tokens: int, takes: str) -> str:

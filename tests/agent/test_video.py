@@ -19,7 +19,7 @@ from roomscout.data.video_frames import VideoNotFound
 from roomscout.edge.api import load_policy
 from roomscout.edge.plan import memory_lines
 from roomscout.edge.settings import Settings
-from roomscout.models.conversation import Conversation
+from roomscout.models.conversation import Conversation, folded
 from roomscout.models.openai.dialect import encoded_message
 from roomscout.runs.reader import RunReader
 
@@ -81,8 +81,8 @@ def test_a_model_sees_all_frames_with_the_official_words_and_no_others(folder: P
     places = {shade(conversation.images[-1]) for conversation in seen}
     assert [shade(image) for image in seen[0].images] == [0, 3, 7, 11] and places == {11, 29}
     assert seen[0].shots == seen[1].shots, "the questions of a scene share its frames"
-    for system_role in (True, False):
-        content = json.loads(encoded_message(seen[0].messages, 0, system_role))["content"]
+    for messages in (seen[0].messages, folded(seen[0].messages)):
+        content = json.loads(encoded_message(messages[0]))["content"]
         assert [part["type"] for part in content] == ["image_url"] * 4 + ["text"]
 
 

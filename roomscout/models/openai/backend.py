@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
-from roomscout.models.conversation import Conversation, Message
+from roomscout.models.conversation import Conversation, Message, folded
 from roomscout.models.openai.dialect import agreed_dialect, encoded_message, read_reply, require_schema, response_format
 from roomscout.models.openai.endpoint import ABSENT, Endpoint, ServerError, start
 
@@ -70,15 +70,14 @@ class OpenAIBackend(Backend):
 
     def _messages(self, conversation: Conversation, system_role: bool) -> list[bytes]:
         """The messages as JSON. Encodes each only once: encoding nine views of 640x480 takes 20 ms."""
-        messages = conversation.messages
+        messages = conversation.messages if system_role else folded(conversation.messages)
         if conversation.origin is not None:
-            last = encoded_message(messages, len(messages) - 1, system_role)
-            return [*self._messages(conversation.origin, system_role)[:-1], last]
+            return [*self._messages(conversation.origin, system_role)[:-1], encoded_message(messages[-1])]
         kept = self._encoded.setdefault(conversation.key, [])
         for index, message in enumerate(messages):
             if index == len(kept) or kept[index][0] != message:
-                kept[index:] = [(message, encoded_message(messages, index, system_role))]
-        return [encoded for _, encoded in kept if encoded]
+                kept[index:] = [(message, encoded_message(message))]
+        return [encoded for _, encoded in kept]
 
     def _reply(self, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
         attempts = 0

@@ -4,7 +4,7 @@ import base64
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from roomscout.base.text import counted
 from roomscout.models import ModelOptions, Reply
-from roomscout.models.conversation import Message
+from roomscout.models.conversation import Message, folded
 from roomscout.models.openai.endpoint import Answer, Endpoint, ServerError
 from roomscout.models.openai.responses import finish_of, first_choice, parsed, said_in
 
@@ -145,10 +145,10 @@ def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> dict[
     grey = np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)
     turn = [Message.of_views(CHECK_TEXT, grey), Message("assistant", "Hello.")]
     messages = [Message("system", "Reply in one word."), *(turn * endpoint.options.images)[:-1]]
-    encoded = [encoded_message(messages, index, dialect.system_role) for index in range(len(messages))]
+    taken = messages if dialect.system_role else folded(messages)
     return {
         "model": endpoint.model,
-        "messages": [json.loads(message) for message in encoded if message],
+        "messages": [json.loads(encoded_message(message)) for message in taken],
         **dialect.settings(options, options.seed),
         **endpoint.options.extra_body,
     }
@@ -159,15 +159,9 @@ def response_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "action", "strict": True, "schema": schema}}
 
 
-def encoded_message(messages: Sequence[Message], index: int, system_role: bool = True) -> bytes:
-    """A message of a conversation as JSON. Without `system_role` the system message is empty, and its text is at the
-    beginning of the message after it. Images come before the text."""
-    message = messages[index]
+def encoded_message(message: Message) -> bytes:
+    """A message of a conversation as JSON. Images come before the text."""
     said = message.text
-    if not system_role and index < 2 and messages[0].role == "system":
-        if not index:
-            return b""
-        said = f"{messages[0].text}\n\n{said}"
     if message.role == "assistant" and not said.strip():  # servers refuse empty messages of the assistant
         said = EMPTY_REPLY
     text = json.dumps(said).encode()

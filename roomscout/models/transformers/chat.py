@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedConfig, ProcessorMixin
 
 from roomscout.models import ModelError
-from roomscout.models.conversation import Message
+from roomscout.models.conversation import Message, folded
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.families.last_resort import OwnEncoding, encode, image_ids, own_positions
@@ -57,10 +57,7 @@ class ChatEncoding:
 
     def render(self, messages: Sequence[Message], whole: bool = False) -> str:
         """The chat template's text of messages that end with a user message, with replies only if `whole`."""
-        if self.folds_system and messages[0].role == "system":
-            system, first, *others = messages
-            messages = [replace(first, text=f"{system.text}\n\n{first.text}"), *others]
-        chat = [self._as_dict(message, whole) for message in messages]
+        chat = [self._as_dict(message, whole) for message in (folded(messages) if self.folds_system else messages)]
         try:
             return self.processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **self.options)
         except (TemplateError, TypeError, ValueError) as error:
