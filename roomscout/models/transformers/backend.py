@@ -70,7 +70,6 @@ class TransformersBackend:
         self.name = name or model.name_or_path or type(model).__name__
         if options.compile:
             steps.require_compiler(model.device)
-        self._tokenizer = processor.tokenizer
         pixels_on = where if options.kv_reuse else None  # those of recomputed conversations are kept
         self._encoder = encoding.ConversationEncoder(
             processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view, device=pixels_on
@@ -154,8 +153,7 @@ class TransformersBackend:
             )
 
     def _with_text(self, row: Reply, preprocess_s: float) -> Reply:
-        with self._encoder.lock:
-            text = self._encoder.chat.opening + self._tokenizer.decode(row.tokens, skip_special_tokens=True)
+        text = self._encoder.reply_text(row.tokens)
         return replace(row, text=text, seconds=preprocess_s + row.seconds, preprocess_seconds=preprocess_s)
 
     def prepare(self, conversation: Conversation) -> None:

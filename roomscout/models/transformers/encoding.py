@@ -121,7 +121,7 @@ class ConversationEncoder:
         self._dtype = dtype
         self._device = device
         self._cache: dict[int, EncodedConversation] = {}
-        self.lock = threading.RLock()  # held while the tokenizer is used, which serves one thread at a time
+        self._lock = threading.RLock()  # held while the tokenizer is used, which serves one thread at a time
 
     def encode(self, conversation: Conversation) -> EncodedConversation:
         """The encoding of a conversation that ends with a user message; encodes only what changed since the last call.
@@ -129,7 +129,7 @@ class ConversationEncoder:
         messages = conversation.messages
         if not messages or not messages[-1].shots:
             raise ModelError(f"conversation {conversation.id}: it does not end with a user message that has a view")
-        with self.lock:
+        with self._lock:
             origin = None if conversation.origin is None else self.encode(conversation.origin)
             try:
                 encoded = self._encode(conversation) if origin is None else self._encode_beside(conversation, origin)
@@ -144,9 +144,14 @@ class ConversationEncoder:
         """The ids with which the text of a reply enters if those that were generated are not known."""
         return self._tokenize(escaped(text.removeprefix(self.chat.opening), self.chat.special_tokens))
 
+    def reply_text(self, tokens: Sequence[int]) -> str:
+        """The text of a reply of these ids, behind what the prompt opened it with."""
+        with self._lock:
+            return self.chat.opening + self._processor.tokenizer.decode(tokens, skip_special_tokens=True)
+
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
-        with self.lock:
+        with self._lock:
             if not turn.inputs:
                 if turn.views:
                     made = self._as_stored(encode(self._processor, turn.text, turn.views).inputs)
@@ -163,7 +168,7 @@ class ConversationEncoder:
 
     def whole_inputs(self, turns: Sequence[EncodedTurn]) -> dict[str, torch.Tensor]:
         """The model's inputs but the ids, of conversations with one turn each that are encoded whole."""
-        with self.lock:
+        with self._lock:
             made = encode_batch(self._processor, [turn.text for turn in turns], [turn.views for turn in turns])
         del made["input_ids"]
         return self._as_stored(made)

@@ -1,7 +1,6 @@
 """Generates replies with a dedicated vLLM server: token ids in, token ids out, each image sent once."""
 
 import logging
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,13 +53,11 @@ class VllmBackend(Backend):
             log.warning("vLLM's replies of %s were not compared with those of the engine transformers", family.name)
         processor = loading.checkpoint_processor(model)
         self._options = options
-        self._tokenizer = processor.tokenizer
         self._image_id: int | None = getattr(config, "image_token_id", None)
-        self._end_ids = loading.end_tokens(loading.generation_settings(model), self._tokenizer)
-        forbidden = never_generated(self._tokenizer, self._end_ids, text_config.vocab_size)
+        self._end_ids = loading.end_tokens(loading.generation_settings(model), processor.tokenizer)
+        forbidden = never_generated(processor.tokenizer, self._end_ids, text_config.vocab_size)
         self._bias = {str(id): NEVER for id in forbidden}
         self._encoder = prompts.LayoutEncoder(processor, config, tiles_per_view=options.tiles_per_view)
-        self._encoding = threading.Lock()  # tokenizers are not thread-safe
         if vllm.max_model_len is None and options.planned_tokens:
             most = getattr(text_config, "max_position_embeddings", options.planned_tokens * 2)
             longest = min(most, int(LENGTH_MARGIN * options.planned_tokens))
@@ -89,8 +86,7 @@ class VllmBackend(Backend):
 
     def release(self, conversation: Conversation) -> None:
         """Forget a conversation's encoding; vLLM evicts its keys and values when it needs memory."""
-        with self._encoding:
-            self._encoder.release(conversation.key)
+        self._encoder.release(conversation.key)
 
     def close(self) -> None:
         """Stop the server; requests in flight raise ModelError. May be repeated."""
@@ -100,8 +96,7 @@ class VllmBackend(Backend):
 
     def _reply(self, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
         started = time.perf_counter()
-        with self._encoding:
-            encoded = self._encoder.encode(conversation)
+        encoded = self._encoder.encode(conversation)
         prompt_tokens = len(encoded.ids)
         # vLLM would shorten the reply instead.
         if (needed := prompt_tokens + self._options.max_new_tokens) > self._longest:
@@ -113,7 +108,7 @@ class VllmBackend(Backend):
         log.debug("[%s] %d of %d prompt tokens were cached", conversation.id, reply.reused_tokens, prompt_tokens)
         return replace(
             reply,
-            text=self._encoder.chat.opening + self._tokenizer.decode(tokens, skip_special_tokens=True),
+            text=self._encoder.reply_text(tokens),
             tokens=tokens,
             generated_tokens=len(tokens),
             seconds=ended - started,
@@ -125,8 +120,7 @@ class VllmBackend(Backend):
         """Request a reply; raises ModelError for a refusal, an unexpected response, or repeated crashes."""
         shots = conversation.shots
         if self._encoder.chat.by_processor or self._image_id is None:
-            with self._encoding:
-                ids = self._encoder.unexpanded(conversation)
+            ids = self._encoder.unexpanded(conversation)
         else:
             ids = prompts.prompt_ids(encoded, self._image_id)
         body = {

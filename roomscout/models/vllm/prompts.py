@@ -31,7 +31,8 @@ class LayoutEncoder(ConversationEncoder):
 
     def unexpanded(self, conversation: Conversation) -> list[int]:
         """The ids of the chat template's text, in which vLLM finds and expands what stands for images."""
-        return self._tokenize(self.text_of(conversation))
+        with self._lock:
+            return self._tokenize(self.text_of(conversation))
 
 
 def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:
