@@ -6,6 +6,7 @@ import logging
 import random
 import weakref
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -419,7 +420,9 @@ class TestGraphs:
 
     def test_fall_back_to_eager_steps_with_one_warning(self, checkpoint, plain, caplog):
         backend = reusing(checkpoint)
-        backend._runner._loop = DecodingLoop.of(backend._runner._model, "graphs")
+        backend._runner._loop = DecodingLoop(
+            backend._runner._model, compiled=False, capture=partial(steps.captured, torch.device("cpu"))
+        )
         conversations = [begin(n) for n in range(2)]
         with caplog.at_level(logging.WARNING):
             for _ in range(2):

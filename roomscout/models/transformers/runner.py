@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -22,7 +23,7 @@ from roomscout.models.transformers.grammar import GrammarConstraint, compiled_gr
 from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, cache_argument
 from roomscout.models.transformers.layers import keeps_states, kv_token_bytes, layer_makers
 from roomscout.models.transformers.loading import end_tokens
-from roomscout.models.transformers.steps import DecodingLoop
+from roomscout.models.transformers.steps import DecodingLoop, captured
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +85,11 @@ class ModelRunner:
         self._settings = GenerationConfig(eos_token_id=self._end_ids, pad_token_id=self._pad_id, do_sample=False)
         forbidden = decoding.never_generated(self._tokenizer, self._end_ids, text.vocab_size)
         self._suppress = decoding.SuppressTokens(forbidden, model.device)
-        self._loop = DecodingLoop.of(model, steps)
+        compiled = "compiled" in steps
+        capture = partial(captured, model.device) if "graphs" in steps else None
+        self._loop = None if steps == "eager" else DecodingLoop(model, compiled, capture)
         # Compiled steps have a program for several rows, and another one for a single row is not worth it.
-        self._least_rows = 2 if "compiled" in steps else 1
+        self._least_rows = 2 if compiled else 1
         self._holds_cache = not encoder.chat.whole and (self._reuses_kv or self._loop is not None)
         self._vocab_size: int = text.vocab_size
         self._grammars: dict[str, Any] = {}  # compiled

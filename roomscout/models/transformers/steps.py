@@ -95,14 +95,6 @@ class DecodingLoop:
         self._compiled_for_several: set[bool] = set()
         self._capture = capture
 
-    @classmethod
-    def of(cls, model: PreTrainedModel, steps: str) -> "DecodingLoop | None":
-        """The loop for a value of `runner.Steps`; None for "eager", which is `generate()`'s own loop."""
-        if steps == "eager":
-            return None
-        capture = partial(captured, model.device) if "graphs" in steps else None
-        return cls(model, "compiled" in steps, capture)
-
     def __call__(
         self,
         model: PreTrainedModel,
