@@ -112,14 +112,9 @@ class GrowingLayer(DynamicLayer):
         self.keys, self.values = (buffer[: self._rows, :, :columns] for buffer in self._buffers)
 
 
-class IndexedLayer(GrowingLayer):
+class IndexedLayer(GrowingLayer, DynamicIndexedLayer):
     """A layer that attends to the tokens that an indexer chooses: also the indexer's keys (rows, columns, size), and in
     the first such layer the positions of all tokens (axes, rows, columns)."""
-
-    def __init__(self, planned: int = 0) -> None:
-        super().__init__(planned)
-        self.indexer_keys: torch.Tensor | None = None
-        self.indexer_position_ids: torch.Tensor | None = None
 
     def take(self, sources: Sequence[RowSource | None]) -> None:
         """Become a copy of these rows, of which all or none have tokens."""
@@ -134,19 +129,14 @@ class IndexedLayer(GrowingLayer):
             keys.append(pad(layer.indexer_keys[index, columns], (0, 0, before, 0)))
             if layer.indexer_position_ids is not None:
                 places.append(pad(layer.indexer_position_ids[:, index, columns], (before, 0)))
+        self.is_indexer_initialized = bool(keys)
         self.indexer_keys = torch.stack(keys) if keys else None
         self.indexer_position_ids = torch.stack(places, dim=1) if places else None
-
-    def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
-        """Append the indexer's keys of new tokens; returns all."""
-        if self.indexer_keys is not None:
-            indexer_key_states = torch.cat([self.indexer_keys, indexer_key_states], dim=1)
-        self.indexer_keys = indexer_key_states
-        return indexer_key_states
 
     def set_length(self, columns: int) -> None:
         """Use exactly the first `columns`; 0 frees all."""
         super().set_length(columns)
+        self.is_indexer_initialized &= columns > 0
         keys = self.indexer_keys
         places = self.indexer_position_ids
         self.indexer_keys = keys[:, :columns] if keys is not None and columns else None
