@@ -70,7 +70,6 @@ class Build:
 class ServerProcess:
     """One server process."""
 
-    number: int  # 1, and one more after each restart
     port: int  # on the loopback interface
     key: str = field(repr=False)  # the API key that it demands
     process: subprocess.Popen[str]  # the watchdog, which leads the server's session
@@ -151,7 +150,7 @@ class VllmServer:
         self._closed = threading.Event()
         self._deaths = 0
         self._lost: ServerLost | None = None
-        self._current = self._start(1)
+        self._current = self._start()
 
     @property
     def current(self) -> ServerProcess:
@@ -192,7 +191,7 @@ class VllmServer:
             form = "The vLLM server died (restart %d of %d); its log:" + "\n%s" * len(lines)
             log.warning(form, self._deaths, MOST_RESTARTS, *lines)
             try:
-                self._current = self._start(server.number + 1)
+                self._current = self._start()
             except ModelError as error:
                 if self._closed.is_set():
                     raise
@@ -205,7 +204,7 @@ class VllmServer:
         with self._lock:
             self._current.stop()
 
-    def _start(self, number: int) -> ServerProcess:
+    def _start(self) -> ServerProcess:
         key = secrets.token_urlsafe(32)
         port = free_port()
         command = server_command(self._model, self._options, self._vllm, self.build, port)
@@ -224,7 +223,7 @@ class VllmServer:
             env=server_environment(key, self._model, first_gpu(self._options.device), self._vllm.tensor_parallel_size),
             start_new_session=True,
         )
-        server = ServerProcess(number, port, key, process)
+        server = ServerProcess(port, key, process)
         with undone_on_failure(server.stop):
             self._wait_until_ready(server)
         return server
