@@ -35,18 +35,29 @@ def _placeholders(processor: "ProcessorMixin", config: "PreTrainedConfig", input
 
 
 def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: ImageInputs) -> "torch.Tensor":
-    """Positions (3, len(ids)) of text with an image, equal to the models' get_rope_index. Text counts up on all axes.
-    An image's tokens share a time; height and width add row and column. Text after it starts past its longer side."""
+    """Positions (3, len(ids)) of text with an image, equal to the models' get_rope_index."""
+    return _text_and_grids(ids, config.image_token_id, *_merged_grid(config, inputs))
+
+
+def _text_and_grids(ids: Sequence[int], token: int, rows: int, columns: int, interval: float = 1) -> "torch.Tensor":
+    """Positions (3, len(ids)) of text and of grids of `token`, which may follow each other in time. Text counts up on
+    all axes. A grid's tokens share a time, which grows by `interval`; height and width add row and column. Text after
+    grids starts past their longer side."""
     import torch
 
-    rows, columns = _merged_grid(config, inputs)
-    count = rows * columns
-    start = ids.index(config.image_token_id)
-    positions = torch.arange(len(ids)).repeat(3, 1)
-    place = torch.arange(count)
-    positions[:, start : start + count] = start + torch.stack([0 * place, place // columns, place % columns])
-    positions[:, start + count :] += max(rows, columns) - count
-    return positions
+    start = 0
+    parts = list[torch.Tensor]()
+    for is_grid, group in groupby(id == token for id in ids):
+        place = torch.arange(len(list(group)))
+        if is_grid:
+            time = (place // (rows * columns) * interval).long()
+            within = place % (rows * columns)
+            parts.append(start + torch.stack([time, within // columns, within % columns]))
+            start += max(rows, columns)
+        else:
+            parts.append(start + place.expand(3, -1))
+            start += len(place)
+    return torch.cat(parts, dim=1)
 
 
 def _video(
@@ -54,7 +65,6 @@ def _video(
 ) -> EncodedVideo:
     """Ids and pixels by the processor, and positions equal to the models' get_rope_index. Qwen3-VL writes a time before
     each pair of frames, with an image's positions. In Qwen2.5-VL time grows by tokens_per_second, in Qwen2-VL by 1."""
-    import torch
     from transformers.video_utils import VideoMetadata
 
     metadata = VideoMetadata(total_num_frames=clip.total, fps=clip.fps, frames_indices=list(clip.indices))
@@ -64,23 +74,10 @@ def _video(
     ids = made["input_ids"][0].tolist()
     side = config.vision_config.spatial_merge_size
     _, rows, columns = made["video_grid_thw"][0].tolist()
-    rows = rows // side
-    columns = columns // side
     rate = getattr(config.vision_config, "tokens_per_second", None)
     interval = rate * float(made["second_per_grid_ts"][0]) if rate and "second_per_grid_ts" in made else 1
-    start = 0
-    parts = list[torch.Tensor]()
-    for is_video, group in groupby(id == config.video_token_id for id in ids):
-        place = torch.arange(len(list(group)))
-        if is_video:
-            time = (place // (rows * columns) * interval).long()
-            within = place % (rows * columns)
-            parts.append(start + torch.stack([time, within // columns, within % columns]))
-            start += max(rows, columns)
-        else:
-            parts.append(start + place.expand(3, -1))
-            start += len(place)
-    return ids, torch.cat(parts, dim=1), {name: made[name] for name in ("pixel_values_videos", "video_grid_thw")}
+    positions = _text_and_grids(ids, config.video_token_id, rows // side, columns // side, interval)
+    return ids, positions, {name: made[name] for name in ("pixel_values_videos", "video_grid_thw")}
 
 
 QWEN3_VL = Family(
