@@ -69,7 +69,12 @@ def grouped_sdpa(
 @contextmanager
 def inference_state(model: PreTrainedModel, settings: GenerationConfig, grouped: bool) -> Iterator[None]:
     """Inside this block the model is in eval mode, its text layers use `grouped` attention, `generate()` reads
-    `settings` instead of the model's own, and kernels are as in `chosen_kernels`. Afterwards all of it is as before."""
+    `settings` instead of the model's own, and PyTorch's defaults that are slow or inexact for us are off in the whole
+    process. Afterwards all of it is as before."""
+    cudnn = torch.backends.cudnn
+    cuda = torch.backends.cuda
+    convolution = cudnn.conv.fp32_precision
+    cudnn_attention = cuda.cudnn_sdp_enabled()
     training = [module for module in model.modules() if module.training]
     text_config = model.config.get_text_config()
     own_settings = model.generation_config
@@ -80,34 +85,21 @@ def inference_state(model: PreTrainedModel, settings: GenerationConfig, grouped:
         model.generation_config = settings
         if grouped:
             use_grouped_sdpa(model)
-        with chosen_kernels(model.device, model.dtype):
-            yield
-    finally:
-        for module in training:
-            module.training = True
-        model.generation_config = own_settings
-        if text_config._attn_implementation != attention:
-            model.set_attn_implementation({TEXT_CONFIG: attention})
-
-
-@contextmanager
-def chosen_kernels(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Disables PyTorch defaults that are slow or inexact for us, in the whole process, inside this block."""
-    cudnn = torch.backends.cudnn
-    cuda = torch.backends.cuda
-    convolution = cudnn.conv.fp32_precision
-    cudnn_attention = cuda.cudnn_sdp_enabled()
-    try:
-        if device.type == "cuda":
+        if model.device.type == "cuda":
             # On Hopper, PyTorch prefers cuDNN attention, which builds a plan for every new shape: each decoding step
             # would need one, because it attends to one more column than the last.
             cuda.enable_cudnn_sdp(False)
-        if dtype == torch.float32:  # cuDNN would round the patch embedding's convolution to TF32's 10 bits
+        if model.dtype == torch.float32:  # cuDNN would round the patch embedding's convolution to TF32's 10 bits
             cudnn.conv.fp32_precision = "ieee"
         yield
     finally:
         cuda.enable_cudnn_sdp(cudnn_attention)
         cudnn.conv.fp32_precision = convolution
+        for module in training:
+            module.training = True
+        model.generation_config = own_settings
+        if text_config._attn_implementation != attention:
+            model.set_attn_implementation({TEXT_CONFIG: attention})
 
 
 AttentionInterface.register(_NAME, grouped_sdpa)

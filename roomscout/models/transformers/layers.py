@@ -56,17 +56,22 @@ class GrowingLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self._buffers = [key_states[:, :, :0], value_states[:, :, :0]]
-        self._grow(columns)
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[: self._rows, :, used:columns] = states
+        for buffer, states in zip(self.reserve(columns), (key_states, value_states), strict=True):
+            buffer[:, :, used:columns] = states
         self._set_views(columns)
         return self.keys, self.values
 
     def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The key and value buffers, grown to this many columns, to write behind the used ones before `set_length`.
-        Unused columns are finite: masked ones must contribute exactly 0."""
+        Unused columns are finite: masked ones must contribute exactly 0. Keys are reallocated before values, so that
+        only one is held twice."""
         used = self.get_seq_length()
-        self._grow(columns)
+        for kind, buffer in enumerate(self._buffers):
+            if buffer.shape[2] < columns:
+                capacity = self._planned if columns <= self._planned else columns + max(SPARE, columns // 4)
+                rows, heads, _, size = buffer.shape
+                self._buffers[kind] = buffer.new_zeros(rows, heads, capacity, size)
+                self._buffers[kind][:, :, :used] = buffer[:, :, :used]
         self._set_views(used)
         return self._buffers[0][: self._rows], self._buffers[1][: self._rows]
 
@@ -97,16 +102,6 @@ class GrowingLayer(DynamicLayer):
     def nbytes(self) -> int:
         """Bytes of memory allocated, spare columns included."""
         return sum(buffer.nbytes for buffer in self._buffers)
-
-    def _grow(self, columns: int) -> None:
-        """Reallocate buffers shorter than `columns`, keys before values so that only one is held twice."""
-        used = self.get_seq_length()
-        for kind, buffer in enumerate(self._buffers):
-            if buffer.shape[2] < columns:
-                capacity = self._planned if columns <= self._planned else columns + max(SPARE, columns // 4)
-                rows, heads, _, size = buffer.shape
-                self._buffers[kind] = buffer.new_zeros(rows, heads, capacity, size)
-                self._buffers[kind][:, :, :used] = buffer[:, :, :used]
 
     def _set_views(self, columns: int) -> None:
         self.keys, self.values = (buffer[: self._rows, :, :columns] for buffer in self._buffers)
