@@ -9,7 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
-from roomscout.models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyEnded, ReplyFormat
+from roomscout.models import KV_SHARE, EarlyBackend, ModelError, ModelOptions, Reply, ReplyEnded, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.source import require_libraries
 
@@ -24,7 +24,7 @@ FAST_KERNELS = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d
 SET_BY_LOADING = ("dtype", "device", "quantize", "revision", "adapter")  # facts of a model once it is loaded
 
 
-class TransformersBackend:
+class TransformersBackend(EarlyBackend):
     """Replies with an image-text-to-text model: one that is loaded already, or with `from_checkpoint` a checkpoint's.
 
     `model` and `processor` are what AutoModelForImageTextToText and AutoProcessor load. Weights, adapters included, are
@@ -187,7 +187,7 @@ class TransformersBackend:
 
     def peak_memory_bytes(self) -> int:
         """Peak CUDA memory allocated so far; 0 on other devices."""
-        return self._runner.peak_memory_bytes()
+        import torch
 
-    def close(self) -> None:
-        """Does nothing: no work outlives a call."""
+        device = self._loaded[0].device
+        return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0

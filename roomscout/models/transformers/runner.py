@@ -132,7 +132,7 @@ class ModelRunner:
             with _until_out_of_memory(), self._store.without_forks():
                 self._generate(undone, reused_before, reply_format, started, tell)
                 return True
-            self._free_unused()
+            torch.cuda.empty_cache()
             return False
 
         with inference_state(self._model, self._settings, grouped=not self._encoder.chat.by_processor):
@@ -151,7 +151,7 @@ class ModelRunner:
         with _until_out_of_memory():
             self._store.trim()
             return replies
-        self._free_unused()
+        torch.cuda.empty_cache()
         log.warning("Out of memory while repacking the KV cache: some conversations will be recomputed")
         return replies
 
@@ -163,15 +163,6 @@ class ModelRunner:
         """Free what is cached of all conversations, as after a change of weights."""
         self._store.release_others([])
         self._alternatives_come = False
-
-    def peak_memory_bytes(self) -> int:
-        """Peak CUDA memory allocated so far; 0 on other devices."""
-        device = self._model.device
-        return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-
-    def _free_unused(self) -> None:
-        if self._model.device.type == "cuda":
-            torch.cuda.empty_cache()
 
     def _generate(
         self,
