@@ -78,7 +78,7 @@ class RoomTrainer(GRPOTrainer):
             if conversation.messages[-1].role == "user":  # a view could not be drawn: the reply has no turn
                 conversation.append(Message("assistant", ""))
             rows.append(encoded_episode(encoder, conversation, self._tokenizer.eos_token_id, episode.truncated))
-        views = [[Image.fromarray(turn.view) for turn in row.turns] for row in rows]
+        views = [[Image.fromarray(turn.views[0]) for turn in row.turns] for row in rows]
         replies = ["\n".join(turn.reply.text for turn in episode.env.state.turns) for episode in episodes]
         texts = [[{"role": "assistant", "content": reply}] for reply in replies]
         fields = {

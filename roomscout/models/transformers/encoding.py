@@ -29,25 +29,23 @@ class EncodedTurn:
     rendered: str  # the chat template's text of the whole conversation so far
     ids: list[int]  # token ids
     positions: torch.Tensor  # (axes, len(ids)), as the model's family defines them
-    view: np.ndarray  # (H, W, 3) uint8; if the processor encodes, the first of `views`
+    views: tuple[np.ndarray, ...]
+    """(H, W, 3) uint8: the view, or the first frame of a video; if the processor encodes, all views of the messages."""
     inputs: dict[str, torch.Tensor]
     """The model's inputs for the images, by name, shared with copies of the turn. Cleared to free them; images are
     reprocessed on demand."""
     image_start: int  # `ids[image_start:image_end]` are the image's placeholders
     image_end: int  # see `image_start`
-    views: tuple[np.ndarray, ...] = ()  # all views of the messages if the processor encodes, else none
     text: str = ""  # what the processor read, if it encodes
 
     def shows_what(self, other: "EncodedTurn") -> bool:
         """Whether another turn has the same views."""
-        views = [self.view, *self.views]
-        others = [other.view, *other.views]
-        return len(views) == len(others) and all(view is twin for view, twin in zip(views, others, strict=True))
+        return list(map(id, self.views)) == list(map(id, other.views))
 
     def holds(self, before: list[int], view: np.ndarray, behind: list[int], start: int) -> bool:
         """Whether it is the encoding of this view between these ids, at positions from `start`."""
         ids = [*before, *self.ids[self.image_start : self.image_end], *behind]
-        return self.view is view and self.ids == ids and int(self.positions[0, 0]) == start
+        return self.views[0] is view and self.ids == ids and int(self.positions[0, 0]) == start
 
 
 @dataclass
@@ -84,7 +82,7 @@ class EncodedConversation:
 
     def images_after(self, start: int) -> int:
         """The number of images that `turns_after` have."""
-        return sum(len(turn.views) or 1 for turn in self.turns_after(start))
+        return sum(len(turn.views) for turn in self.turns_after(start))
 
     @property
     def messages(self) -> list[Message]:
@@ -153,12 +151,12 @@ class ConversationEncoder:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
         with self._lock:
             if not turn.inputs:
-                if turn.views:
+                if turn.text:
                     made = self._as_stored(encode(self._processor, turn.text, turn.views).inputs)
                 elif turn.messages and turn.messages[-1].clip is not None:
                     made = self._encode_video(turn.rendered, turn.messages[-1])[2]
                 else:
-                    made = self._encode_image(turn.view)
+                    made = self._encode_image(turn.views[0])
                 turn.inputs.update(made)
             return turn.inputs
 
@@ -244,7 +242,7 @@ class ConversationEncoder:
             first = places[0]
             end = places[-1] + 1
             frame = messages[-1].shots[0].image
-            return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, video, first, end)]
+            return [EncodedTurn(tuple(messages), rendered, ids, positions, (frame,), video, first, end)]
         if self.chat.by_processor:
             return [self._turn_of_processor(messages, rendered, ids, text, start)]
         views = [shot.image for message in messages for shot in message.shots]
@@ -265,7 +263,7 @@ class ConversationEncoder:
                 image_end = len(ids)
                 ids = ids + behind
                 positions = self._family.positions(self._config, ids, image) + start
-                turn = EncodedTurn(of, rendered, ids, positions, view, image, image_start, image_end)
+                turn = EncodedTurn(of, rendered, ids, positions, (view,), image, image_start, image_end)
             turns.append(turn)
             ids = []
             start = int(turn.positions.max()) + 1
@@ -291,11 +289,10 @@ class ConversationEncoder:
             rendered=rendered,
             ids=[*ids, *made.ids],
             positions=positions,
-            view=views[0],
+            views=views,
             inputs=self._as_stored(made.inputs) if keeps_inputs else {},
             image_start=places[0],
             image_end=places[-1] + 1,
-            views=views,
             text=text,
         )
 
