@@ -135,9 +135,9 @@ class TestStart:
     def test_the_key_is_on_no_command_line(self):
         command = server_command("org/model", ModelOptions(), VllmOptions(9), Build("0.33.0", False), 1234)
         assert "--api-key" not in command
-        assert server_environment("secret", "org/model", None, 1)["VLLM_API_KEY"] == "secret"
+        assert server_environment("secret", "org/model", "auto", 1)["VLLM_API_KEY"] == "secret"
 
-    @pytest.mark.parametrize(("device", "visible", "expected"), [(0, None, "0,1"), (1, "4,5,6", "5,6")])
+    @pytest.mark.parametrize(("device", "visible", "expected"), [("cuda:0", None, "0,1"), ("cuda:1", "4,5,6", "5,6")])
     def test_the_server_sees_the_gpus_from_the_chosen_one_on(self, monkeypatch, device, visible, expected):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible:

@@ -21,7 +21,7 @@ from typing import Any
 
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
-from roomscout.models.gpus import first_gpu
+from roomscout.models.gpus import chosen_gpus, first_gpu
 from roomscout.models.openai.responses import said_in
 from roomscout.models.transformers.source import id_and_revision
 from roomscout.models.vllm import VllmOptions
@@ -220,7 +220,7 @@ class VllmServer:
             encoding="utf-8",
             errors="replace",
             cwd="/",  # the server must not import this package's folders
-            env=server_environment(key, self._model, first_gpu(self._options.device), self._vllm.tensor_parallel_size),
+            env=server_environment(key, self._model, self._options.device, self._vllm.tensor_parallel_size),
             start_new_session=True,
         )
         server = ServerProcess(port, key, process)
@@ -315,14 +315,14 @@ def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: 
     return command
 
 
-def server_environment(key: str, model: str, gpu: int | None, gpus: int) -> dict[str, str]:
-    """The environment of a server on all GPUs, or `gpus` from `gpu` on; with the key, as anybody reads commands."""
+def server_environment(key: str, model: str, device: str, gpus: int) -> dict[str, str]:
+    """The environment of a server on all GPUs, or `gpus` from that of `device` on, if it has a number; with the key, as
+    anybody reads commands."""
     variables = plain_environment() | {"VLLM_API_KEY": key, "VLLM_NO_USAGE_STATS": "1"}
     if Path(model).expanduser().is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
-    if gpu is not None:
-        visible = variables.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpu + gpus)))
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(visible.split(",")[gpu : gpu + gpus])
+    if first_gpu(device) is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(chosen_gpus(device, gpus))
     return variables
 
 
