@@ -18,18 +18,14 @@ BACKEND_MEMBERS = ("name", "concurrent", "generate", "release", "peak_memory_byt
 
 
 def make_backend(
-    model: str,
-    options: ModelOptions | None = None,
-    server: ServerOptions | None = None,
-    vllm: VllmOptions | None = None,
+    model: str, options: ModelOptions, server: ServerOptions | None = None, vllm: VllmOptions | None = None
 ) -> Backend:
     """A ready backend: behind `server`'s URLs, in its own `vllm` server, or in this process; raises ModelError.
     "embedded" is the included explorer, anything else a hub id, a folder, or a server's name for a model."""
     if server is not None:
         from roomscout.models.openai.backend import OpenAIBackend  # imports the client, which takes a second
 
-        return OpenAIBackend(checkpoint_of(model), options or ModelOptions(), server)
-    options = options or ModelOptions()
+        return OpenAIBackend(checkpoint_of(model), options, server)
     checkpoint = checkpoint_of(model, options.revision)
     if vllm is not None:
         from roomscout.models.vllm.backend import VllmBackend
