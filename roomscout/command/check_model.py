@@ -77,7 +77,7 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
     family = family_of(config)
     about_rooms = {"questions": rooms / QUESTIONS_FILE, "scan_root": rooms}
     basis, plan = look_ahead(settings_in_python(about_rooms | model, {}), NEW_RUN)
-    own = "none of its own: its processor and chat template encode" if encoder.chat.by_processor else family.name
+    own = "none of its own: its processor and chat template encode" if family.by_processor else family.name
     print(f"Family: {own} ({config.model_type}, {', '.join(config.architectures or ['no class named'])})")
     width, height = basis.settings.view_size
     assert plan.model is not None and plan.conversation is not None, "a model is planned for"

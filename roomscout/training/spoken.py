@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def learning_encoder(processor: "ProcessorMixin", config: "PreTrainedConfig") -> ConversationEncoder:
     """An encoder of whole episodes; raises ModelError if no row can have all of an episode's replies."""
     encoder = ConversationEncoder(processor, config)
-    if encoder.chat.by_processor or encoder.chat.rewrites:
-        why = "is of no family in docs/models.md" if encoder.chat.by_processor else "has a template that rewrites turns"
+    by_processor = encoder.chat.family.by_processor
+    if by_processor or encoder.chat.rewrites:
+        why = "is of no family in docs/models.md" if by_processor else "has a template that rewrites turns"
         raise ModelError(f"this checkpoint {why}, so it cannot be trained: use an Instruct checkpoint of a family")
     return encoder
 

@@ -76,7 +76,7 @@ class TransformersBackend(EarlyBackend):
         )
         reusable = self._encoder.chat.recomputed is None
         stateful = layers.keeps_states(model.config)
-        has_own_steps = reusable and not self._encoder.chat.by_processor and not stateful
+        has_own_steps = reusable and not self._encoder.chat.family.by_processor and not stateful
         compiled = options.compile and has_own_steps
         self._say_what_is_slow(options, compiled, stateful, where.type)
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0

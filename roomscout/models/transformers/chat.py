@@ -46,14 +46,9 @@ class ChatEncoding:
     """The positions (axes, ids) of what the processor encodes; None where it does not, or encodes `whole`."""
 
     @property
-    def by_processor(self) -> bool:
-        """Whether the checkpoint's own processor encodes, as for a family of last resort."""
-        return self.family.by_processor
-
-    @property
     def whole(self) -> bool:
         """Whether that processor encodes all of a conversation at once, and the model finds positions by itself."""
-        return self.by_processor and self.recomputed is not None
+        return self.family.by_processor and self.recomputed is not None
 
     def render(self, messages: Sequence[Message], whole: bool = False) -> str:
         """The chat template's text of messages that end with a user message, with replies only if `whole`."""

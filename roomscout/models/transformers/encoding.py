@@ -243,7 +243,7 @@ class ConversationEncoder:
             end = places[-1] + 1
             frame = messages[-1].shots[0].image
             return [EncodedTurn(tuple(messages), rendered, ids, positions, (frame,), video, first, end)]
-        if self.chat.by_processor:
+        if self._family.by_processor:
             return [self._turn_of_processor(messages, rendered, ids, text, start)]
         views = [shot.image for message in messages for shot in message.shots]
         turns = list[EncodedTurn]()
@@ -303,7 +303,7 @@ class ConversationEncoder:
             cached_origin = None if self.chat.whole else origin
             return EncodedConversation(conversation.id, conversation.key, turns, cached_origin)
         *before, last = origin.turns
-        if self.chat.by_processor:
+        if self._family.by_processor:
             encoded = EncodedConversation(conversation.id, conversation.key, before, origin)
             encoded.turns = [*before, *self._encode_messages(encoded, conversation.messages)]
             return encoded

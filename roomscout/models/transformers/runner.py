@@ -135,7 +135,7 @@ class ModelRunner:
             torch.cuda.empty_cache()
             return False
 
-        with inference_state(self._model, self._settings, grouped=not self._encoder.chat.by_processor):
+        with inference_state(self._model, self._settings, grouped=not self._encoder.chat.family.by_processor):
             done = attempt()
             if not done:
                 self._store.release_others(batch)

@@ -119,7 +119,7 @@ class VllmBackend(Backend):
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> Reply:
         """Request a reply; raises ModelError for a refusal, an unexpected response, or repeated crashes."""
         shots = conversation.shots
-        if self._encoder.chat.by_processor or self._image_id is None:
+        if self._encoder.chat.family.by_processor or self._image_id is None:
             ids = self._encoder.unexpanded(conversation)
         else:
             ids = prompts.prompt_ids(encoded, self._image_id)
