@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from transformers import Cache, GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
+from roomscout.base.text import first_line
 from roomscout.models import ModelError
 from roomscout.models.transformers.attention import additive_mask
 from roomscout.models.transformers.decoding import SuppressTokens
@@ -44,8 +45,7 @@ def require_compiler(device: torch.device) -> None:
     try:
         torch.compile(torch.neg)(torch.zeros(2, device=device))
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
-        why = f"compiling does not work here ({reason}): install a C++ compiler and Triton, or leave it out"
+        why = f"compiling does not work here ({first_line(error)}): install a C++ compiler and Triton, or leave it out"
         raise ModelError(why, setting="compile") from error
 
 
@@ -173,8 +173,7 @@ class DecodingLoop:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            reason = str(error).partition("\n")[0]
-            log.warning("CUDA graph capture failed (%s): decoding continues without graphs", reason)
+            log.warning("CUDA graph capture failed (%s): decoding continues without graphs", first_line(error))
             self._capture = None
             return step
 
