@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from roomscout.base.files import sweep_drafts
+from roomscout.base.files import replace_text, sweep_drafts
 from roomscout.base.record import Record
 from roomscout.base.shots import Shot
 from roomscout.data.benchmark import Benchmark
@@ -131,6 +131,7 @@ class RunWriter(Journal):
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The turns of an episode in progress with images; drops those from the first without a complete image on."""
         turns: list[Turn] = []
+        sweep_drafts(self.folder / str(episode))
         records = self._reader.turns(episode)
         for index, record in enumerate(records):
             shots = tuple(Shot(shot.name, image) for shot in record.shots if (image := shot.load()) is not None)
@@ -236,7 +237,7 @@ class RunWriter(Journal):
                 self._written.popleft().result()
 
     def _replace(self, name: str, text: str) -> None:
-        self._write_or_fail(_replace, self.folder / name, text)
+        self._write_or_fail(replace_text, self.folder / name, text)
 
     def _write_or_fail(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
         """Write; RunError for an OSError, then always, since a journal must not continue behind a torn line."""
@@ -300,7 +301,7 @@ def _cut_torn_line(journal: Path) -> None:
 
 def _keep_lines(journal: Path, count: int) -> None:
     lines = journal.read_text(encoding="utf-8").split("\n")
-    _replace(journal, "".join(line + "\n" for line in lines[:count]))
+    replace_text(journal, "".join(line + "\n" for line in lines[:count]))
 
 
 def _link_or_copy(source: Path, target: Path) -> bool:
@@ -328,15 +329,6 @@ def _append(path: Path, *records: dict[str, Any], durable: bool = False) -> None
             os.fsync(handle.fileno())
 
 
-def _replace(path: Path, text: str) -> None:
-    """Replace a file atomically. Bytes of a path that are not UTF-8 are written as \\udc80 and up."""
-    draft = path.with_name(path.name + ".tmp")  # of the one process that has the lock: the next one removes it
-    draft.unlink(missing_ok=True)
-    with draft.open("x", encoding="utf-8", errors="backslashreplace") as handle:
-        handle.write(text)
-    draft.replace(path)
-
-
 def _write_images(folder: Path, turn: Turn) -> float:
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
@@ -354,4 +346,4 @@ def _write_turn(folder: Path, drawn: Future[float], turn: Turn, messages: Sequen
 
 
 def _write_messages(folder: Path, messages: Sequence[RecordedMessage]) -> None:
-    _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
+    replace_text(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
