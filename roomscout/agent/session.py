@@ -33,8 +33,8 @@ from roomscout.runs.hardware import Session as SessionFacts
 from roomscout.runs.journal import Journal, pending_samples
 from roomscout.runs.prices import in_money
 from roomscout.runs.provenance import current_versions
-from roomscout.runs.reader import RunReader, image_name
-from roomscout.runs.records import SCHEMA, RecordedPrompts, ResultRow, RunFacts, ScanRecord
+from roomscout.runs.recorded_benchmarks import record_of
+from roomscout.runs.records import SCHEMA, RecordedPrompts, ResultRow, RunFacts, ScanRecord, image_name
 from roomscout.runs.writer import RunWriter, new_run_folder, now
 from roomscout.scoring.baselines import frequent_guesses
 
@@ -204,7 +204,7 @@ def report(run_log: RunWriter, facts: SessionFacts | None = None) -> Outcome:
     """Write the exports, and log the scores of a run."""
     summary = run_log.export(facts)
     rows = run_log.rows
-    for line in closing_lines(run_log.folder, run_log.facts, summary, rows, run_log.benchmark):
+    for line in closing_lines(run_log.folder, run_log.reader.facts, summary, rows, run_log.reader.benchmark):
         log.log(RESULT, "%s", line)
     status = int(any(row.failed for row in rows) or bool(summary.errors))
     return Outcome(status, rows, run_log.folder)
@@ -223,7 +223,7 @@ def require_same_scans(run: RunWriter, questions: QuestionSpec, world: WorldSpec
     """Raise RunError if a pending question would use another scan than the run has recorded for its scene. Ignores
     scenes that the run has not begun or recorded without a fingerprint, and missing scans."""
     pending = {question.scene for question in questions.here if pending_samples(run, question.id, questions.samples)}
-    reader = RunReader(run.folder)
+    reader = run.reader
     begun = dict[tuple[str, str], tuple[Question, ScanRecord]]()
     for episode in reader.begun:
         question = questions.asked.questions[episode.number - 1]
@@ -265,6 +265,7 @@ def begin_folder(record: RecordSpec, questions: QuestionSpec) -> RunWriter:
         host=socket.gethostname(),
         part=record.part,
         prompts=RecordedPrompts(prompts.sha256, prompts.templates) if prompts else None,
+        benchmark=record_of(record.settings["benchmark"]),
         source=source_of(questions.asked.source, questions.benchmark),
         price=record.price,
     )
@@ -323,7 +324,7 @@ def _budget(record: RecordSpec, journal: Journal) -> Budget | None:
     """What the answers so far have cost; None without a price, and in memory."""
     if record.price is None or not isinstance(journal, RunWriter):
         return None
-    reader = RunReader(journal.folder)
+    reader = journal.reader
     taken = {episode: reader.turns(episode) for episode in reader.begun}
     amount = math.inf if record.budget is None else record.budget
     return Budget(record.price, amount, taken, {row.episode for row in journal.rows})

@@ -84,7 +84,7 @@ def judge_run(
             if done % REPORTED_EVERY == 0:
                 log.info("%d of %d answers judged", done, len(missing))
         if prices is not None:
-            run.describe(replace(run.facts, judge_price=price_of_judge(prices, judge)))
+            run.describe(replace(run.reader.facts, judge_price=price_of_judge(prices, judge)))
         run.export(None)
         return Judged(marked, len(answers) - len(missing), len(missing) - marked)
     finally:

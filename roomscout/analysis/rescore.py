@@ -115,7 +115,7 @@ def price_run(reader: RunReader, prices: Path) -> str:
     try:
         marks = reader.marks
         of_judge = price_of_judge(prices, marks.judge) if marks else None
-        run.describe(replace(run.facts, price=price, judge_price=of_judge))
+        run.describe(replace(reader.facts, price=price, judge_price=of_judge))
         return "\n".join(money_lines(run.export(None), len(run.rows), price))
     finally:
         run.close()

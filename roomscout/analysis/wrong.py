@@ -10,7 +10,6 @@ from roomscout.base.text import replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.answers import AnswerKind, with_unit
 from roomscout.runs import RunError
-from roomscout.runs.merge import kinds_by_id
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.sights import Sight
@@ -55,7 +54,7 @@ def report_wrong(
         heading.append(f"Not scored yet: {awaiting}; to score them: roomscout rescore {folder} --judge MODEL")
     if not listed:
         return heading
-    kinds = kinds_by_id(reader.questions)
+    kinds = {question.id: question.kind for question in reader.questions}
     sights = reader.sights
     rows = [
         {

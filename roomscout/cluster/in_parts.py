@@ -25,7 +25,7 @@ from roomscout.edge.record import resume_words
 from roomscout.edge.settings import flags_of
 from roomscout.runs import RunError
 from roomscout.runs.journal import pending_samples
-from roomscout.runs.merge import FoundPart, kinds_by_id, sessions_of, take_part
+from roomscout.runs.merge import FoundPart, take_part
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import PARTS_FOLDER, QUESTIONS_FILE, RunReader, find_part, parts_of_run
 from roomscout.runs.records import ResultRow
@@ -122,12 +122,12 @@ class Parts:
         self.run = run
         self.stack = stack
         self.log: RunWriter | None = None
-        self.kinds = kinds_by_id(run.questions.here)
+        self.kinds = {question.id: question.kind for question in run.questions.here}
         if run.folder is not None:
             command = resume_command(resume_words(), run.folder, flags_of(run.changed))
             self.log = opened_again(run.folder, command, run.retry_failed, stack)
             require_same_scans(self.log, run.questions, run.world)
-            self.log.note_resumption(dict(run.changed), None, self.log.facts.price)
+            self.log.note_resumption(dict(run.changed), None, self.log.reader.facts.price)
             self._log_to_folder(self.log)
 
     @property
@@ -217,7 +217,7 @@ class Parts:
             return
         finished = FoundPart.read(folder)
         take_part(run_log, finished, self.kinds)
-        run_log.add_sessions(sessions_of(folder))
+        run_log.add_sessions(finished.reader.sessions)
         lacking = {row.id for row in finished.rows.values() if row.failed_part == "scan"}
         questions = [question for question in self.run.questions.here if question.id in lacking]
         missing = missing_scans(questions, self.run.world.scan_root, self.run.world.layouts)
@@ -231,11 +231,8 @@ class Parts:
     def unfinished(self, status: int, level: int, why: str) -> Outcome:
         """Merge what unfinished parts have, and log why they are unfinished and the command that resumes the run."""
         assert self.log is not None
-        done = {(row.id, row.sample) for row in self.log.rows}
         for folder in parts_of_run(self.log.folder):
-            part = FoundPart.read(folder)
-            if part.unfinished or not done.issuperset(part.rows):
-                take_part(self.log, part, self.kinds)
+            take_part(self.log, FoundPart.read(folder), self.kinds)
         self.log.export(None)
         log.log(max(level, RESULT), "%s; finished turns are on disk. To resume:", why)
         log.log(RESULT, "%s", self.log.resume_command)

@@ -2,15 +2,13 @@
 
 import logging
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roomscout.data.answers import AnswerKind
-from roomscout.data.questions import Question
 from roomscout.runs import RunError
 from roomscout.runs.conditions import hash_of
-from roomscout.runs.hardware import Session
 from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions
 from roomscout.runs.reader import MARKS_FILE, RunReader
@@ -26,7 +24,7 @@ log = logging.getLogger(__name__)
 class FoundPart:
     """The run folder of a part."""
 
-    folder: Path  # where it is
+    reader: RunReader  # of its folder
     facts: RunFacts  # its run.json
     part: PartRecord  # which part it is
     rows: dict[EpisodeId, ResultRow]  # the results so far, as recorded
@@ -40,7 +38,12 @@ class FoundPart:
         if facts.part is None:
             raise RunError(f"{folder} is not a part: it was begun as a whole run")
         rows = {row.episode: row for row in reader.recorded_rows}
-        return cls(folder, facts, facts.part, rows, frozenset(rows) | frozenset(reader.begun))
+        return cls(reader, facts, facts.part, rows, frozenset(rows) | frozenset(reader.begun))
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.reader.folder
 
     @property
     def unfinished(self) -> int:
@@ -81,19 +84,16 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
     folder.mkdir()
     run = RunWriter(folder, "the same command")
     try:
-        questions = RunReader(parts[0].folder).questions  # line n is question n, in every part
-        run.save_questions(questions)
-        kinds = kinds_by_id(questions)
-        if guesses := merged_guesses(parts):
-            run.save_guesses(guesses)
+        questions = parts[0].reader.questions  # line n is question n, in every part
+        kinds = {question.id: question.kind for question in questions}
+        run.begin(merged_facts(parts), questions, merged_guesses(parts))
         if marks := merged_marks(parts):
             run.save(MARKS_FILE, marks)
-        run.describe(merged_facts(parts))
         linked = []
         for part in parts:
             linked.append(take_part(run, part, kinds))
-            run.add_sessions(sessions_of(part.folder))
-            for samples in RunReader(part.folder).gpu_samples:
+            run.add_sessions(part.reader.sessions)
+            for samples in part.reader.gpu_samples:
                 run.sample(samples.to_json())
         images = "hard links to those of the parts" if all(linked) else "copies, on another file system"
         log.info("Images: %s", images)
@@ -104,8 +104,7 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
 
 def merged_guesses(parts: Sequence[FoundPart]) -> Guesses | None:
     """The guesses of all parts together; None if a part has none."""
-    of_parts = [RunReader(part.folder).guesses for part in parts]
-    guesses = [of_part for of_part in of_parts if of_part is not None]
+    guesses = [of_part for part in parts if (of_part := part.reader.guesses) is not None]
     if len(guesses) < len(parts):
         return None
     sources = dict.fromkeys(of_part.source for of_part in guesses)
@@ -115,8 +114,7 @@ def merged_guesses(parts: Sequence[FoundPart]) -> Guesses | None:
 
 def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
     """The marks of all parts; none, with a warning, if different judges gave them."""
-    of_parts = [RunReader(part.folder).marks for part in parts]
-    marks = [of_part for of_part in of_parts if of_part is not None]
+    marks = [of_part for part in parts if (of_part := part.reader.marks) is not None]
     if len({(of_part.judge, of_part.prompts_sha256) for of_part in marks}) > 1:
         log.warning("The parts are marked by different judges: judge the merged run, with roomscout rescore")
         return []
@@ -136,11 +134,6 @@ def take_part(run: RunWriter, part: FoundPart, kinds: Mapping[str, AnswerKind]) 
     return all(linked)
 
 
-def kinds_by_id(questions: Iterable[Question]) -> dict[str, AnswerKind]:
-    """The kinds of the answers to questions."""
-    return {question.id: question.kind for question in questions}
-
-
 def rescored(row: ResultRow, kinds: Mapping[str, AnswerKind], folder: Path) -> ResultRow:
     """The row with its scores recomputed from its answer; logs a change."""
     kind = kinds.get(row.id)
@@ -150,12 +143,6 @@ def rescored(row: ResultRow, kinds: Mapping[str, AnswerKind], folder: Path) -> R
     if score != row.score:
         log.warning("%s: %s scores %s, not %s as saved", folder, row.episode, score, row.score)
     return replace(row, score=score, scores=kind.more_scores(row.answer, row.ground_truth))
-
-
-def sessions_of(folder: Path) -> Sequence[Session]:
-    """The figures of the processes that worked on a run; empty before its first export."""
-    summary = RunReader(folder).summary
-    return () if summary is None else summary.sessions
 
 
 def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:

@@ -17,7 +17,7 @@ from roomscout.data.judged import label_of_judge
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved
 from roomscout.data.sources import named_by
 from roomscout.runs import NEWEST, RunError
-from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples
+from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, Session
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
 from roomscout.runs.records import SCHEMA, Baselines, RecordedMessage, RunFacts, SavedShot, ScanRecord, Turn, image_name
@@ -143,6 +143,12 @@ class RunReader:
     def summary(self) -> Summary | None:
         """The contents of summary.json; None before the first export."""
         return self._read(self.folder / "summary.json", Summary.from_json, "resuming the run writes it again")
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """The figures of the processes that worked on the run; empty before the first export."""
+        summary = self.summary
+        return () if summary is None else summary.sessions
 
     @property
     def guesses(self) -> Guesses | None:

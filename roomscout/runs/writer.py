@@ -15,12 +15,11 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from roomscout.base.files import replace_text, sweep_drafts
 from roomscout.base.record import Record
 from roomscout.base.shots import Shot
-from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, saved
 from roomscout.runs import RunError
 from roomscout.runs.export import as_csv, exports_of
@@ -39,6 +38,8 @@ from roomscout.scoring.rows import EpisodeId, ResultRow
 
 log = logging.getLogger(__name__)
 
+Value = TypeVar("Value")
+
 JOURNALS = ("results.jsonl", MARKS_FILE, HARDWARE_FILE)  # beside the journals of turns
 MOST_WRITES_AHEAD = 256  # bounds the images in memory when the disk is slower than the model
 
@@ -49,7 +50,7 @@ class RunWriter(Journal):
     def __init__(self, folder: Path, resume_command: str | None = None):
         self.folder = folder
         self.resume_command = resume_command or f"roomscout resume {folder}"  # for people, in errors
-        self._reader = RunReader(folder)
+        self.reader = RunReader(folder)
         self._broken: RunError | None = None
         self._added: list[Session] = []
         self._lock = locked(folder / "run.lock", "start a new run")
@@ -57,7 +58,7 @@ class RunWriter(Journal):
         try:
             for journal in (*(folder / name for name in JOURNALS), *folder.glob("q*/turns.jsonl")):
                 _cut_torn_line(journal)
-            self._rows = {(row.id, row.sample): row for row in self._reader.recorded_rows}
+            self._rows = {(row.id, row.sample): row for row in self.reader.recorded_rows}
         except RunError:
             self._lock.close()
             raise
@@ -66,20 +67,13 @@ class RunWriter(Journal):
         self._written: deque[Future[None]] = deque()
         self._turns = threading.Lock()  # questions may run on threads of their own
 
-    def begin(self, facts: RunFacts, whole: Sequence[Question], guesses: Guesses | None = None) -> None:
-        """Write the run.json, the questions of all parts and, if they are a baseline, the most frequent answers."""
-        self.save_questions(whole)
-        if guesses is not None:
-            self.save_guesses(guesses)
-        self.describe(replace(facts, benchmark=record_of(facts.setting("benchmark"))))
-
-    def save_questions(self, whole: Sequence[Question]) -> None:
-        """Write questions.jsonl, whose line n is question n of the run, also in the folder of a part."""
+    def begin(self, facts: RunFacts, whole: Sequence[Question], guesses: Guesses | None) -> None:
+        """Write the run.json, the questions of all parts, so that line n is question n also in the folder of a part,
+        and, if they are a baseline, the most frequent answers."""
         self._replace(QUESTIONS_FILE, saved(whole))
-
-    def save_guesses(self, guesses: Guesses) -> None:
-        """Write baselines.json."""
-        self._replace(BASELINES_FILE, json.dumps(Baselines(guesses).to_json(), indent=2))
+        if guesses is not None:
+            self._replace(BASELINES_FILE, json.dumps(Baselines(guesses).to_json(), indent=2))
+        self.describe(facts)
 
     def mark(self, mark: Mark) -> None:
         """Append a mark to marks.jsonl, which the next export takes into account."""
@@ -95,7 +89,7 @@ class RunWriter(Journal):
 
     def note_resumption(self, changed: dict[str, Any], revision: str | None = None, price: Price | None = None) -> None:
         """Record that the run is resumed, which settings `changed`, versions and price; warns of a changed version."""
-        facts = self._reader.facts
+        facts = self.reader.facts
         versions = current_versions(revision)
         others = changed_versions(facts.last_versions, versions)
         if others:
@@ -108,18 +102,8 @@ class RunWriter(Journal):
     def rows(self) -> list[ResultRow]:
         """The result rows so far, in the order of their episodes; answers in free text with their judge's scores."""
         rows = super().rows
-        marks = self._reader.marks
+        marks = self.reader.marks
         return rows if marks is None else list(map(marks.scored, rows))
-
-    @property
-    def facts(self) -> RunFacts:
-        """What was run."""
-        return self._reader.facts
-
-    @property
-    def benchmark(self) -> Benchmark:
-        """The benchmark of the run, with its judge in the label."""
-        return self._reader.benchmark
 
     def reopen_failed(self) -> int:
         """Requeue failed episodes and return their number. Keeps their turns; a later result replaces the failure."""
@@ -132,7 +116,7 @@ class RunWriter(Journal):
         """The turns of an episode in progress with images; drops those from the first without a complete image on."""
         turns: list[Turn] = []
         sweep_drafts(self.folder / str(episode))
-        records = self._reader.turns(episode)
+        records = self.reader.turns(episode)
         for index, record in enumerate(records):
             shots = tuple(Shot(shot.name, image) for shot in record.shots if (image := shot.load()) is not None)
             if len(shots) < len(record.shots) or record.turn != index:
@@ -171,10 +155,8 @@ class RunWriter(Journal):
     def adopt(self, episode: EpisodeId, run: Path) -> bool:
         """Copy an episode's turns from another run, perhaps in progress; returns whether its images are hard links."""
         self.flush()
-        linked = True
 
-        def take(target: Path) -> None:
-            nonlocal linked
+        def take(target: Path) -> bool:
             source = run / str(episode)
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
@@ -182,13 +164,12 @@ class RunWriter(Journal):
                 if (source / name).exists():
                     shutil.copyfile(source / name, target / name)
             _cut_torn_line(target / "turns.jsonl")
-            for turn in self._reader.turns(episode):  # an image without its turn will be written again
-                for name in (shot.path.name for shot in turn.shots):
-                    if (source / name).exists():
-                        linked = _link_or_copy(source / name, target / name) and linked
+            # An image without its turn will be written again.
+            names = [shot.path.name for turn in self.reader.turns(episode) for shot in turn.shots]
+            linked = [_link_or_copy(source / name, target / name) for name in names if (source / name).exists()]
+            return all(linked)
 
-        self._write_or_fail(take, self.folder / str(episode))
-        return linked
+        return self._write_or_fail(take, self.folder / str(episode))
 
     def add_sessions(self, sessions: Sequence[Session]) -> None:
         """Include the figures of other processes in the next export."""
@@ -203,11 +184,17 @@ class RunWriter(Journal):
         """Rewrite results.json, results.csv and summary.json from all rows; returns the summary. `session` has the
         figures of this process, which follow those of earlier ones; None if it asked nothing."""
         self.flush()
-        sessions = [*self._sessions(), *self._added]
+        try:
+            earlier = self.reader.sessions
+        except RunError:
+            path = self.folder / "summary.json"
+            log.warning("%s is damaged and will be replaced; the figures of earlier sessions are lost", path)
+            earlier = ()
+        sessions = [*earlier, *self._added]
         if session is not None:
             sessions.append(session)
         self._added = []
-        exports = exports_of(self._reader, self.rows, sessions)
+        exports = exports_of(self.reader, self.rows, sessions)
         self._replace("results.json", json.dumps(exports.records, indent=2))
         self._replace("results.csv", as_csv(exports.columns))
         self._replace("summary.json", json.dumps(exports.summary.to_json(), indent=2))
@@ -219,16 +206,6 @@ class RunWriter(Journal):
         self._writer.shutdown()
         self._lock.close()
 
-    def _sessions(self) -> Sequence[Session]:
-        """The figures of earlier processes from the last export; empty if there is none or it is damaged."""
-        try:
-            summary = self._reader.summary
-            return () if summary is None else summary.sessions
-        except RunError:
-            path = self.folder / "summary.json"
-            log.warning("%s is damaged and will be replaced; the figures of earlier sessions are lost", path)
-            return ()
-
     def _enqueue(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
         """Queue a write behind all earlier ones; waits only while more than MOST_WRITES_AHEAD are pending."""
         with self._turns:
@@ -239,12 +216,12 @@ class RunWriter(Journal):
     def _replace(self, name: str, text: str) -> None:
         self._write_or_fail(replace_text, self.folder / name, text)
 
-    def _write_or_fail(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
+    def _write_or_fail(self, write: Callable[..., Value], path: Path, *arguments: Any, **options: Any) -> Value:
         """Write; RunError for an OSError, then always, since a journal must not continue behind a torn line."""
         if self._broken:
             raise self._broken
         try:
-            write(path, *arguments, **options)
+            return write(path, *arguments, **options)
         except OSError as error:
             begun = (self.folder / "run.json").exists()
             then = f"resume with {self.resume_command}" if begun else "start a new run"

@@ -31,7 +31,7 @@ def test_no_file_is_written_through_a_link_of_a_draft_s_name(copied: Path, tmp_p
     write_report(copied)
     run = RunWriter(copied)
     run.export(None)
-    run.describe(run.facts)
+    run.describe(run.reader.facts)
     run.close()
     assert outside.read_text() == "mine"
 
