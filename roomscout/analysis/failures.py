@@ -10,7 +10,7 @@ from roomscout.analysis.run_argument import add_choices, chosen_rows, chosen_run
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import RESULT, counted, escaped, log_to_stream, replace_unencodable
-from roomscout.base.verbs import parser_of, refusing
+from roomscout.base.verbs import parser_of
 from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
@@ -25,9 +25,8 @@ COLUMN = 7
 MANY_ANSWERS = 200
 
 
-@refusing(RunError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns 0, or 2 after printing an error."""
+    """Run the command; returns 0. Raises RunError."""
     parser = parser_of(
         "failures",
         "Split the wrong answers of a run by what was in view: a table by question type, then the answers "

@@ -15,7 +15,7 @@ from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base import verbs
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import log_to_stream
-from roomscout.data.benchmark import Benchmark, BenchmarkError
+from roomscout.data.benchmark import Benchmark
 from roomscout.data.judged import JUDGE_URL, Ask
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
@@ -60,15 +60,15 @@ class Rescored:
         return self.row.to_json() | recorded | {"note": self.note}
 
 
-@verbs.refusing(RunError, BenchmarkError)
 def main(
     arguments: Sequence[str],
     open_judge: OpenJudge | None = None,
     when_judged: Callable[[Path], None] = lambda folder: None,
     parser_of: Callable[[RunReader, bool], Parser] = replies.parser_of,
 ) -> int:
-    """Run the verb; returns 0, or 2 after printing why it cannot. `open_judge` opens the judge of --judge, for which
-    `when_judged` is called; the marks and the price are kept in the run folder. Raises what the judge raises."""
+    """Run the verb; returns 0. `open_judge` opens the judge of --judge, for which
+    `when_judged` is called; the marks and the price are kept in the run folder. Raises RunError, BenchmarkError
+    and what the judge raises."""
     parser = _arguments()
     options = parser.parse_intermixed_args(arguments)
     if options.judge is None:

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from roomscout.analysis.run_argument import add_choices, chosen_rows, chosen_run, print_lines
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import replace_unencodable
-from roomscout.base.verbs import parser_of, refusing
+from roomscout.base.verbs import parser_of
 from roomscout.data.answers import AnswerKind, with_unit
-from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.sights import Sight
 
 
-@refusing(RunError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns 0, or 2 after printing an error."""
+    """Run the command; returns 0. Raises RunError."""
     parser = parser_of(
         "wrong",
         "List the answers of a run that score less than 1, worst first: folder, score, turns, type and "

@@ -1,16 +1,12 @@
-"""What the verbs share: their parser, and how an error ends them."""
+"""What the verbs share: their parser."""
 
 import argparse
 import re
-import sys
-from collections.abc import Callable, Set
-from functools import wraps
-from typing import Any, NoReturn, ParamSpec
+from collections.abc import Set
+from typing import Any, NoReturn
 
-from roomscout.base.text import did_you_mean, escaped
-from roomscout.base.wording import in_words
+from roomscout.base.text import did_you_mean
 
-Arguments = ParamSpec("Arguments")
 FIRST_FLAGS = {  # of this field's first scripts, written with dashes, and what they are called today
     "--verbose": "--log-level debug",
     "--use-vllm": "--engine vllm",
@@ -56,20 +52,3 @@ class Parser(argparse.ArgumentParser):
 def parser_of(verb: str, description: str, **more: Any) -> Parser:
     """A parser for the arguments of `roomscout VERB`, with `more` arguments of ArgumentParser."""
     return Parser(prog=f"roomscout {verb}", description=description, **more)
-
-
-def refusing(*errors: type[Exception]) -> Callable[[Callable[Arguments, int]], Callable[Arguments, int]]:
-    """A decorator of a command: it prints such an error to stderr and returns 2, instead of raising it."""
-
-    def decorated(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
-        @wraps(command)
-        def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> int:
-            try:
-                return command(*args, **kwargs)
-            except errors as error:
-                sys.stderr.write(escaped(f"error: {in_words(error)}") + "\n")
-                return 2
-
-        return called
-
-    return decorated

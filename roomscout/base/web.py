@@ -15,6 +15,7 @@ from socketserver import TCPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote_to_bytes
 
+from roomscout.base.errors import Refusal
 from roomscout.base.text import escaped, json_in
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ HEADERS = {
 }
 
 
-class PortError(Exception):
+class PortError(Refusal):
     """The server cannot use the port, or the address."""
 
 

@@ -7,9 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roomscout.base.errors import ConfigError
 from roomscout.base.text import counted
-from roomscout.base.verbs import parser_of, refusing
+from roomscout.base.verbs import parser_of
 from roomscout.edge.api import explore, load_policy, settings_in_python
 from roomscout.edge.memory import MemoryPlan, as_bytes, fitting_batch
 from roomscout.edge.plan import look_ahead
@@ -20,7 +19,6 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.source import checkpoint_of, existing_source
 from roomscout.rooms import QUESTIONS_FILE
 from roomscout.rooms.writer import kept_rooms
-from roomscout.runs import RunError
 
 if TYPE_CHECKING:
     from roomscout.models.transformers.encoding import ConversationEncoder
@@ -32,9 +30,8 @@ FIRST_MOVE = 'I look further. {"rotation_angle_degrees": 90, "answer": null, "do
 EXTRAS = {"xgrammar": "--constrained", "bitsandbytes": "--quantize", "peft": "--adapter"}
 
 
-@refusing(ConfigError, ModelError, RunError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns 0 if all is well, 1 if something is not, or 2 if the checkpoint cannot be used."""
+    """Run the command; returns 0 if all is well, else 1. Raises ConfigError, ModelError or RunError."""
     parser = parser_of(
         "check-model",
         "Tell what a model costs and reuses here, from its small files; with --run, load it and ask two questions "

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import parser_of, refusing
+from roomscout.base.verbs import parser_of
 from roomscout.command.reports import split_after_run, write_after_run
-from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.merge import merge
@@ -17,7 +16,6 @@ from roomscout.scoring.samples import format_samples
 from roomscout.scoring.summary import format_summary, reference_lines
 
 
-@refusing(RunError, BenchmarkError)
 def main(arguments: Sequence[str]) -> int:
     """Merge parts, and write what was in view and the report of the merged run; returns the exit status."""
     parser = parser_of(

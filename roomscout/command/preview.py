@@ -13,7 +13,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from roomscout import UpAxis
-from roomscout.base.text import counted, escaped, listed, log_to_stream
+from roomscout.base.errors import UsageError
+from roomscout.base.text import counted, listed, log_to_stream
 from roomscout.base.verbs import parser_of
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import QuestionError, load_questions
@@ -36,7 +37,7 @@ FONTS = ("DejaVuSans.ttf", "NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "Aria
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns 0, 1 if a scan is missing or unusable, or 2 if nothing can be drawn."""
+    """Run the command; returns 0, or 1 if a scan is missing or unusable. Raises UsageError if none can be drawn."""
     parser = parser_of(
         "preview",
         "Draw the first view and a plan of scans without a model, and print their sizes and what looks "
@@ -66,11 +67,10 @@ def main(arguments: Sequence[str]) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         return _draw(scans, options)
     except (QuestionError, ScanNotFound, Open3DError) as error:
-        why = str(error)
+        raise UsageError(str(error)) from None
     except OSError as error:
         why = f"--out {options.out} cannot be written ({error.strerror or error}): name another folder"
-    sys.stderr.write(escaped(f"error: {why}") + "\n")
-    return 2
+        raise UsageError(why) from None
 
 
 def _draw(scans: Sequence[tuple[Path, ScanFrame]], options: argparse.Namespace) -> int:

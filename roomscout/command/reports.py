@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roomscout.base.text import RESULT, escaped
+from roomscout.base.text import RESULT
 
 if TYPE_CHECKING:
     from roomscout.agent.session import Outcome
@@ -35,18 +35,17 @@ def complete(outcome: "Outcome", settings: "Settings", one_scan: bool = False) -
 
 
 def rescore(arguments: Sequence[str]) -> int:
-    """The verb `rescore`, whose judge, and users' code for actions and answers, may fail; returns its exit status."""
+    """The verb `rescore`, whose judge, and users' code for actions, may fail; returns its exit status."""
     from roomscout.agent.actions.space import ActionSpaceError
     from roomscout.analysis.rescore import main
-    from roomscout.data.questions import QuestionError
+    from roomscout.base.errors import UsageError
     from roomscout.models import ModelError
 
     try:
         return main(arguments, open_judge=open_judge, when_judged=renew_report)
-    except (ModelError, ActionSpaceError, QuestionError) as error:
+    except (ModelError, ActionSpaceError) as error:
         judge = "the judge: " if isinstance(error, ModelError) else ""
-        sys.stderr.write(escaped(f"error: {judge}{error}") + "\n")
-        return 2
+        raise UsageError(f"{judge}{error}") from None
 
 
 def open_judge(model: str, url: str, key_env: str) -> "Ask":

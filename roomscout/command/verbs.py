@@ -1,6 +1,7 @@
 """The verbs of the command, such as `roomscout ask`: what each does, and which module carries it out.
 
-To add a verb, write its `main(arguments) -> int` in a module with base/verbs.py, and an entry of VERBS.
+To add a verb, write its `main(arguments) -> int` in a module with base/verbs.py, and an entry of VERBS. The command
+prints the errors that say what is refused, and returns 2.
 """
 
 import importlib

@@ -10,6 +10,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from roomscout.base.errors import Refusal
 from roomscout.base.grouping import grouped
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record, reasons
 
@@ -33,7 +34,7 @@ def _orthonormal(axes: tuple[Vector, Vector, Vector]) -> tuple[Vector, Vector, V
 Axes = Annotated[tuple[Vector, Vector, Vector], AfterValidator(_orthonormal)]
 
 
-class BoxError(ValueError):
+class BoxError(Refusal, ValueError):
     """A file of boxes cannot be used; the message names it and how to fix it."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roomscout.base.files import replace_text
 from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import parser_of, refusing
+from roomscout.base.verbs import parser_of
 from roomscout.data.boxes import BOXES_FILES, BoxError, ObjectBox, SceneBoxes, read_boxes
 from roomscout.data.published_boxes import PublishedScene, read_published
 from roomscout.data.scans import ScanNotFound, find_scan
@@ -18,9 +18,8 @@ from roomscout.rendering.scene import Scene, SceneError, load_scene
 log = logging.getLogger(__name__)
 
 
-@refusing(BoxError, ScanNotFound)
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns 0, 1 if some scenes could not be imported, or 2 after printing an error."""
+    """Run the command; returns 0, or 1 if some scenes could not be imported. Raises BoxError or ScanNotFound."""
     parser = parser_of(
         "boxes",
         "Import the boxes of the objects in scans from VSI-Bench's meta information "

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from roomscout.base.errors import UsageError
 from roomscout.base.text import counted, escaped, replace_unencodable
-from roomscout.base.verbs import Parser, refusing
+from roomscout.base.verbs import Parser
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.room import FURNISHED, LEVELS
 from roomscout.rooms.scan import ScanStyle
 from roomscout.rooms.writer import write_rooms
 
 
-@refusing(ValueError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
+    """Run the command, and return 0; raises UsageError if the rooms cannot be written."""
     parser = Parser(prog="roomscout rooms", description="Write procedural rooms and questions about them.")
     parser.add_argument("out", metavar="OUT", type=Path, help="folder to write, which a run takes as its scan root")
     parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
@@ -36,19 +36,21 @@ def main(arguments: Sequence[str]) -> int:
     if options.out.is_file():
         parser.error(f"{escaped(str(options.out))} is a file: OUT takes a folder")
     level = LEVELS[options.level]
-    if options.objects:
-        level = replace(level, objects=tuple(options.objects))
     qualities = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
-    style = replace(level.style, **{name: value for name, value in qualities.items() if value is not None})
     per_type = QUESTIONS_PER_TYPE
     if options.questions_per_type is not None:
         if options.questions_per_type < 1:
-            raise ValueError(f"questions per type must be 1 or more, not {options.questions_per_type}")
+            raise UsageError(f"questions per type must be 1 or more, not {options.questions_per_type}")
         per_type = dict.fromkeys(QUESTIONS_PER_TYPE, options.questions_per_type)
     try:
+        if options.objects:
+            level = replace(level, objects=tuple(options.objects))
+        style = replace(level.style, **{name: value for name, value in qualities.items() if value is not None})
         questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level, options.view_finding)
     except OSError as error:
-        raise ValueError(f"{options.out} cannot be written ({error.strerror}): name another folder") from None
+        raise UsageError(f"{options.out} cannot be written ({error.strerror}): name another folder") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     replace_unencodable(sys.stdout)
     sys.stdout.write(
         f"{counted(options.rooms, 'room')} and {questions} questions written to {escaped(str(options.out))}\n"

@@ -6,7 +6,7 @@ from importlib import import_module
 from roomscout.base.errors import UsageError
 from roomscout.base.extras import require
 from roomscout.base.text import did_you_mean
-from roomscout.base.verbs import parser_of, refusing
+from roomscout.base.verbs import parser_of
 from roomscout.training.tuning import TuningError
 
 TRAININGS = {
@@ -17,7 +17,6 @@ TRAININGS = {
 LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "trl", "peft", "matplotlib")
 
 
-@refusing(TuningError, UsageError)
 def main(arguments: Sequence[str]) -> int:
     """Run a training; returns its exit status."""
     name, *others = arguments or ["--help"]

@@ -15,6 +15,7 @@ from roomscout.agent.policies import Decision
 from roomscout.agent.spec import RunSpec
 from roomscout.agent.state import QuestionState, Status
 from roomscout.agent.turns import failing
+from roomscout.base.errors import Refusal
 from roomscout.base.shots import PICTURE
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, Selection, normalized
@@ -39,7 +40,7 @@ TAKEN = (
 CHOOSE = ("scenes", "ids", "num_questions")  # settings that choose among given questions
 
 
-class EnvError(ValueError):
+class EnvError(Refusal, ValueError):
     """An environment cannot be made or used like this; the message says why."""
 
 

@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from roomscout.base.errors import ConfigError
-from roomscout.base.verbs import parser_of, refusing
-from roomscout.data.questions import QuestionError
-from roomscout.data.scans import ScanNotFound
-from roomscout.models import ModelError
+from roomscout.base.verbs import parser_of
 from roomscout.models.checkpoint_files import view_settings_of
-from roomscout.training.environment import EnvError, RoomEnv
+from roomscout.training.environment import RoomEnv
 from roomscout.training.tuning import TuningError, add_tuning, load_parts, require_ready, train, trainer_arguments
 
 if TYPE_CHECKING:
@@ -64,9 +60,8 @@ def make_trainer(options: argparse.Namespace, env: RoomEnv, questions: int) -> "
     )
 
 
-@refusing(ConfigError, EnvError, ModelError, QuestionError, ScanNotFound, TuningError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the training; returns 0, or 2 after an error."""
+    """Run the training; returns 0."""
     options = _parser().parse_args(arguments)
     require_ready(options)
     env, questions = environment_of(options)

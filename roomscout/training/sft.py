@@ -10,10 +10,8 @@ from torch.nn.functional import pad
 
 from roomscout.analysis.run_argument import add_log_root
 from roomscout.base.text import counted
-from roomscout.base.verbs import parser_of, refusing
-from roomscout.models import ModelError
+from roomscout.base.verbs import parser_of
 from roomscout.models.conversation import Conversation, Message
-from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code
 from roomscout.runs.reader import named_run
 from roomscout.runs.records import image_files
@@ -78,9 +76,8 @@ class Collator:
         }
 
 
-@refusing(RunError, ModelError, TuningError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the training; returns 0, or 2 after an error."""
+    """Run the training; returns 0."""
     options = _parser().parse_args(arguments)
     require_ready(options)
     folders = [named_run(run, options.log_root.expanduser()) for run in options.runs]

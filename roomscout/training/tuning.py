@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roomscout.base.errors import Refusal
 from roomscout.base.extras import require
 from roomscout.base.text import counted
 from roomscout.models import PROMPTS_FILE
@@ -22,7 +23,7 @@ LANGUAGE_LAYERS = r".*language_model\..*\.(q_proj|k_proj|v_proj|o_proj|gate_proj
 CURVE = "curve.png"
 
 
-class TuningError(ValueError):
+class TuningError(Refusal, ValueError):
     """Training cannot begin; the message gives the reason and the fix."""
 
 

@@ -14,8 +14,8 @@ from roomscout.agent.actions.space import ActionSpace
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts
 from roomscout.agent.policies.replies import parse_action
-from roomscout.analysis.rescore import main as rescore
 from roomscout.base.errors import ConfigError, SettingError
+from roomscout.command.main import main
 from roomscout.envs.actions import CameraMove
 from roomscout.models.conversation import Conversation
 from roomscout.runs.reader import RunReader
@@ -204,8 +204,8 @@ def test_a_space_of_a_users_file_runs_and_is_rescored(
     assert ", actions=compass.py:SPACE, " in RunReader(folder).facts.protocol
     assert "since the camera stays where it is" not in said_to(folder)[0] and "- go: east" in said_to(folder)[0]
     assert turns[0].move is not None and turns[0].action.goal(turns[0].pose).heading_deg == pytest.approx(180.0)
-    assert rescore([str(folder)]) == 2 and "--allow-code" in capsys.readouterr().err
-    assert rescore([str(folder), "--allow-code"]) == 0
+    assert main(["rescore", str(folder)]) == 2 and "--allow-code" in capsys.readouterr().err
+    assert main(["rescore", str(folder), "--allow-code"]) == 0
     assert "0 of 1 answers change" in caplog.text and "acts differently" not in caplog.text
     with pytest.raises(ConfigError, match="--no-translation: the action space compass"):
         run_in_process(rooms.config(tmp_path, actions=name, translation=False, **ONE), saying(*replies))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import RoomScans, run_in_process, scripted
 
-from roomscout.analysis.exports.command import main
+from roomscout.command.main import main
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 
@@ -36,7 +36,7 @@ def copy(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def export(run: Path, to: str, out: Path) -> Path:
     """Export a run, which must succeed and leave the run as it was."""
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    assert main([str(run), "--to", to, "--out", str(out)]) == 0
+    assert main(["export", str(run), "--to", to, "--out", str(out)]) == 0
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     return out
 
@@ -109,7 +109,7 @@ def test_text_messages_have_a_tag_for_each_image(copy: Path, tmp_path: Path):
 def test_a_file_that_exists_is_replaced_only_with_force(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "out.jsonl"
     out.write_text("mine")
-    wanted = [str(run), "--to", "messages", "--out", str(out)]
+    wanted = ["export", str(run), "--to", "messages", "--out", str(out)]
     assert (main(wanted), out.read_text()) == (2, "mine")
     assert capsys.readouterr().err == f"error: {out} exists: choose another --out, or replace it with --force\n"
     assert (main([*wanted, "--force"]), out.read_text()[:12]) == (0, '{"messages":')
@@ -136,6 +136,6 @@ def test_bad_input_is_refused_in_one_sentence(
     (damaged / "results.jsonl").write_text("{}\n")
     (run.parent / "mine").write_text("")
     given: Sequence[str] = arguments.format(run=run, tmp=tmp_path, empty=empty, damaged=damaged).split()
-    assert main(given) == 2
+    assert main(["export", *given]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line

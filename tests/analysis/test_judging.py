@@ -19,6 +19,7 @@ from roomscout.command.reports import complete
 from roomscout.command.verbs import VERBS
 from roomscout.data.judged import JUDGED_KIND
 from roomscout.edge.settings import Settings
+from roomscout.runs import RunError
 from roomscout.runs.marks import Mark
 from roomscout.runs.merge import merge
 from roomscout.runs.prices import in_money
@@ -153,12 +154,12 @@ def test_rescoring_a_judged_run_keeps_its_marks(judged: Path, caplog: pytest.Log
     assert "\n".join(caplog.messages).startswith("0 of 4 answers change")
 
 
-def test_a_run_has_the_marks_of_one_judge(judged: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_has_the_marks_of_one_judge(judged: Path):
     before = (judged / MARKS_FILE).read_bytes()
     with FaultyServer(scripted(lenient)) as server:
-        assert rescore(judged, server, judge="other") == 2
+        with pytest.raises(RunError, match="has the marks of marker-1, and a run has those of one judge"):
+            rescore(judged, server, judge="other")
         assert server.requests == []
-    assert "has the marks of marker-1, and a run has those of one judge" in capsys.readouterr().err
     assert (judged / MARKS_FILE).read_bytes() == before
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import RoomScans, run_in_process, scripted
 
-from roomscout.analysis.rescore import main
+from roomscout.command.main import main
 from roomscout.data.questions import Question
 from roomscout.runs.reader import RunReader
 
@@ -30,7 +30,7 @@ def test_the_parser_that_answered_a_run_gives_its_rows_again(
 ):
     caplog.set_level("INFO")
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    assert main([str(run), "--out", str(tmp_path / "new.csv")]) == 0
+    assert main(["rescore", str(run), "--out", str(tmp_path / "new.csv")]) == 0
     assert caplog.messages[0] == "0 of 8 answers change: 0 score more, 0 less"
     columns = table(run / "results.csv")[0].keys()
     assert [{name: row[name] for name in columns} for row in table(tmp_path / "new.csv")] == table(run / "results.csv")
@@ -56,7 +56,7 @@ def test_an_answer_that_is_parsed_differently_is_named_and_scored(
     copy, number = with_last_reply(
         run, tmp_path / "run", lambda question: json.dumps({"answer": question.ground_truth, "done": True})
     )
-    assert main([str(copy), "--out", str(tmp_path / "new.csv")]) == 0
+    assert main(["rescore", str(copy), "--out", str(tmp_path / "new.csv")]) == 0
     row, new = RunReader(copy).rows[number - 1], table(tmp_path / "new.csv")[number - 1]
     assert caplog.messages[0] == "1 of 8 answers change: 1 score more, 0 less"
     assert f"  q{number:03d}, {row.question_type}: answer {row.answer} -> {row.ground_truth}" in caplog.text
@@ -67,7 +67,7 @@ def test_a_policy_without_a_model_keeps_its_answers(rooms: RoomScans, tmp_path: 
     folder = run_in_process(rooms.config(tmp_path, policy="random", num_questions=2))
     caplog.set_level("INFO")
     caplog.clear()
-    assert main([str(folder)]) == 0
+    assert main(["rescore", str(folder)]) == 0
     assert caplog.messages[0] == "0 of 2 answers change: 0 score more, 0 less"
 
 
@@ -88,7 +88,7 @@ def test_bad_input_is_refused_in_one_sentence(
     empty = shutil.copytree(run, tmp_path / "empty")
     (empty / "results.jsonl").unlink()
     (run.parent / "mine.csv").write_text("mine")
-    assert main(arguments.format(run=run, tmp=tmp_path, empty=empty).split()) == 2
+    assert main(["rescore", *arguments.format(run=run, tmp=tmp_path, empty=empty).split()]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
 
@@ -104,6 +104,6 @@ def test_an_answer_that_a_control_did_not_count_is_not_counted_again(
     folder = run_in_process(rooms.config(tmp_path, steps=4, **controls))
     caplog.set_level("INFO")
     caplog.clear()
-    assert main([str(folder)]) == 0
+    assert main(["rescore", str(folder)]) == 0
     assert caplog.messages[0] == "0 of 8 answers change: 0 score more, 0 less"
     assert "new run" not in caplog.text

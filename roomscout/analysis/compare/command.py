@@ -13,8 +13,6 @@ from roomscout.analysis.compare.pages import html_of, json_of, lines_of, markdow
 from roomscout.analysis.outputs import require_writable
 from roomscout.analysis.run_argument import print_lines
 from roomscout.base.text import replace_unencodable
-from roomscout.base.verbs import refusing
-from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import load_code_of
 from roomscout.runs.reader import named_run
@@ -22,9 +20,8 @@ from roomscout.runs.reader import named_run
 SUFFIXES = (".html", ".json", ".md")
 
 
-@refusing(RunError, BenchmarkError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the verb; returns 0, or 2 after an error."""
+    """Run the verb; returns 0. Raises RunError or BenchmarkError."""
     parser = comparing_parser(
         "compare",
         "Compare runs over the same questions with the first one: the difference per task and overall with "

@@ -14,7 +14,6 @@ from roomscout.analysis.outputs import markdown_text, require_writable
 from roomscout.analysis.titles import answering
 from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.base.text import escaped, replace_unencodable
-from roomscout.base.verbs import refusing
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import load_code_of
 from roomscout.runs.prices import in_money, read_price
@@ -222,9 +221,8 @@ def _rounded(value: float | None, digits: int = 3) -> float | None:
     return None if value is None else round(value, digits)
 
 
-@refusing(RunError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the verb; returns 0, or 2 after an error."""
+    """Run the verb; returns 0. Raises RunError."""
     parser = comparing_parser(
         "leaderboard",
         "Print one row per run, best first, as Markdown. Runs that must not be compared (other questions, "

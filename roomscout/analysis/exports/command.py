@@ -12,7 +12,7 @@ from roomscout.analysis.outputs import require_free, writing
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import parser_of, refusing
+from roomscout.base.verbs import parser_of
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
@@ -34,9 +34,8 @@ FORMATS = {
 }
 
 
-@refusing(RunError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the verb; returns 0, or 2 after printing why nothing was written."""
+    """Run the verb; returns 0. Raises RunError if nothing was written."""
     parser = parser_of(
         "export",
         "Write the finished answers of a run in the format of another tool. The run is not changed.",

@@ -14,17 +14,14 @@ from roomscout.analysis.report.pages import replay_file
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base.extras import importing
 from roomscout.base.text import counted, log_to_stream
-from roomscout.base.verbs import parser_of, refusing
-from roomscout.data.scans import ScanNotFound
-from roomscout.rendering.scene import SceneError
+from roomscout.base.verbs import parser_of
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
 
 
-@refusing(RunError, ScanNotFound, SceneError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the verb; returns 0, or 2 after printing why there is no replay."""
+    """Run the verb; returns 0. Raises RunError, ScanNotFound or SceneError if there is no replay."""
     parser = parser_of(
         "replay",
         "Write one answer of a run as a page that opens in a browser, from disk alone: the scan in 3D with "

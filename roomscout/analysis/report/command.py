@@ -8,15 +8,13 @@ from pathlib import Path
 from roomscout.analysis.report.writer import Written, write_report
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base.text import RESULT, log_to_stream
-from roomscout.base.verbs import parser_of, refusing
-from roomscout.runs import RunError
+from roomscout.base.verbs import parser_of
 
 log = logging.getLogger(__name__)
 
 
-@refusing(RunError)
 def main(arguments: Sequence[str]) -> int:
-    """Run the verb; returns 0, or 2 if there is no report."""
+    """Run the verb; returns 0. Raises RunError if there is no report."""
     parser = parser_of(
         "report",
         "Write a report of a run that opens in a browser, from disk alone: scores, plots, a table of all "

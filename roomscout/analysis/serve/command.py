@@ -10,18 +10,16 @@ from pathlib import Path
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.analysis.serve.runs import site_of
 from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import parser_of, refusing
-from roomscout.base.web import ADDRESS, PortError, server_on
-from roomscout.runs import RunError
+from roomscout.base.verbs import parser_of
+from roomscout.base.web import ADDRESS, server_on
 
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 8765
 
 
-@refusing(RunError, PortError)
 def main(arguments: Sequence[str]) -> int:
-    """Serve until Ctrl-C or SIGTERM, then return 0; 2 if there is nothing to serve or the port cannot be used."""
+    """Serve until Ctrl-C or SIGTERM, then return 0. Raises RunError, or PortError if the port cannot be used."""
     parser = parser_of(
         "serve",
         "Show the report of a run in a browser while the run goes on, or all runs of a folder. Changes "

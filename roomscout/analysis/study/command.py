@@ -18,8 +18,7 @@ from roomscout.analysis.study.cells import MainCommand, finished_runs, only_one,
 from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import PRESETS
 from roomscout.base.text import either, log_to_stream
-from roomscout.base.verbs import parser_of, refusing
-from roomscout.data.benchmark import BenchmarkError
+from roomscout.base.verbs import parser_of
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
@@ -28,11 +27,10 @@ PAGE, TABLE, CSV = "study.html", "study.md", "study.csv"
 """What a study writes in its folder."""
 
 
-@refusing(RunError, BenchmarkError)
 def main(arguments: Sequence[str], command: MainCommand) -> int:
     """Run the verb; `command` is the main command, which each cell runs. Returns 0; 1 if a question
-    failed; 2 if the study cannot run; else the exit status of the run that stopped, such as 130 after an interrupt.
-    Raises what `command` raises about flags."""
+    failed; else the exit status of the run that stopped, such as 130 after an interrupt. Raises RunError or
+    BenchmarkError if the study cannot run, and what `command` raises about flags."""
     presets = "\n".join(f"  {name:<10}{preset.does}" for name, preset in PRESETS.items())
     parser = parser_of(
         "study",
