@@ -8,17 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.console import lines_kept_for_log
-from roomscout.agent.loop import main_vsi_bench_loop
 from roomscout.agent.session import Outcome
 from roomscout.base.errors import UsageError
 from roomscout.base.text import RESULT
 from roomscout.base.wording import flag
 from roomscout.command import words
+from roomscout.command.eval import answered
 from roomscout.command.reports import complete
 from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.edge.flags import Given
-from roomscout.edge.plan import plan
 from roomscout.edge.resolve import resolve
 from roomscout.edge.settings import Settings
 from roomscout.models import EMBEDDED
@@ -65,22 +63,17 @@ def demo_settings(given: Given) -> Settings:
 def run_demo(settings: Settings) -> list[Outcome]:
     """Ask about generated rooms, blind and then with views, and log both scores; the last outcome has the status."""
     if settings.renderer == "blind":
-        return [_run(settings)]
+        return [answered(settings)]
     log.log(RESULT, "BLIND: the questions with grey views, as a baseline")
-    blind = _run(replace(settings, renderer="blind"))
+    blind = answered(replace(settings, renderer="blind"))
     if blind.status:
         return [blind]
     log.log(RESULT, "SEEING: the same questions with real views")
-    seeing = _run(settings)
+    seeing = answered(settings)
     if seeing.status < 2 and seeing.folder is not None:
         for line in (overalls(seeing.folder), *next_steps(seeing.folder, settings.scan_root)):
             log.log(RESULT, "%s", line)
     return [blind, seeing]
-
-
-def _run(settings: Settings) -> Outcome:
-    with lines_kept_for_log():
-        return main_vsi_bench_loop(plan(settings), settings.log_level != "result")
 
 
 def overalls(folder: Path) -> str:

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 
 from roomscout.agent.console import lines_kept_for_log
 from roomscout.agent.loop import main_vsi_bench_loop
+from roomscout.agent.session import Outcome, ShowView
 from roomscout.cluster.in_parts import Workers, answer_in_parts
 from roomscout.command import words
 from roomscout.command.reports import complete
 from roomscout.edge.dividing import divide
 from roomscout.edge.plan import plan
-from roomscout.edge.request import NEW_RUN
+from roomscout.edge.request import NEW_RUN, Request
 from roomscout.edge.resolve import resolve
 from roomscout.edge.resuming import resumed
+from roomscout.edge.settings import Settings
 
 TAKES = ("continue_from",)
 
@@ -24,9 +26,14 @@ def main(arguments: Sequence[str], verb: str = "eval", workers: Workers | None =
     earlier = None if wanted is None else resumed(given, wanted, batch=True)
     settings, request = earlier or (resolve(given.settings, source=given.sources), NEW_RUN)
     words.print_lines(settings)
+    return complete(answered(settings, request, workers), settings)
+
+
+def answered(
+    settings: Settings, request: Request = NEW_RUN, workers: Workers | None = None, show_view: ShowView | None = None
+) -> Outcome:
+    """Answer the questions of a run, in parts if the settings say so; raises the errors of `plan`."""
     with lines_kept_for_log():
         if settings.in_parts:
-            outcome = answer_in_parts(divide(settings, request), workers=workers)
-        else:
-            outcome = main_vsi_bench_loop(plan(settings, request=request), settings.log_level != "result")
-    return complete(outcome, settings)
+            return answer_in_parts(divide(settings, request), workers=workers)
+        return main_vsi_bench_loop(plan(settings, request=request), settings.log_level != "result", show_view)

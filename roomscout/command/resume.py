@@ -3,15 +3,12 @@
 import logging
 from collections.abc import Sequence
 
-from roomscout.agent.console import lines_kept_for_log
-from roomscout.agent.loop import main_vsi_bench_loop
 from roomscout.base.errors import UsageError
 from roomscout.base.text import RESULT
-from roomscout.cluster.in_parts import Workers, answer_in_parts
+from roomscout.cluster.in_parts import Workers
 from roomscout.command import ask, words
+from roomscout.command.eval import answered
 from roomscout.command.reports import complete
-from roomscout.edge.dividing import divide
-from roomscout.edge.plan import plan
 from roomscout.edge.request import NEW_RUN
 from roomscout.edge.resolve import resolve
 from roomscout.edge.resuming import resumed
@@ -32,13 +29,9 @@ def main(arguments: Sequence[str], workers: Workers | None = None) -> int:
     earlier = resumed(given, wanted, given.words["batch"], given.words["retry_failed"])
     settings, request = earlier or (resolve(given.settings, source=given.sources), NEW_RUN)  # a part that begins
     words.print_lines(settings)
-    answered = 0 if request.run is None else len(request.run.rows)
-    with lines_kept_for_log():
-        if settings.in_parts:
-            outcome = answer_in_parts(divide(settings, request), workers=workers)
-        else:
-            show_view = None if request.ply is None else ask.shown_turns(settings)
-            outcome = main_vsi_bench_loop(plan(settings, request=request), settings.log_level != "result", show_view)
-        if outcome.status == 1 and len(outcome.rows) == answered and not request.retry_failed:
-            log.log(RESULT, "Some questions failed; to retry them, add --retry-failed")
+    before = 0 if request.run is None else len(request.run.rows)
+    show_view = None if request.ply is None else ask.shown_turns(settings)
+    outcome = answered(settings, request, workers, show_view)
+    if outcome.status == 1 and len(outcome.rows) == before and not request.retry_failed:
+        log.log(RESULT, "Some questions failed; to retry them, add --retry-failed")
     return complete(outcome, settings, request.ply is not None)

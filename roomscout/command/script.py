@@ -8,6 +8,7 @@ from roomscout.base.verbs import Parser
 from roomscout.base.wording import flag
 from roomscout.command.words import WORDS, add_words
 from roomscout.edge.flags import read_words, with_axes
+from roomscout.edge.settings import VERB_WORDS, flags_giving
 
 CONFLICTS = (
     *(("batch", "ply"), ("batch", "demo"), ("demo", "ply"), ("plan", "continue_from"), ("ply", "continue_from")),
@@ -21,27 +22,29 @@ def in_verbs(argv: Sequence[str]) -> list[str]:
     parser = Parser(add_help=False, allow_abbrev=False)
     add_words(parser, tuple(WORDS))
     typed, rest = parser.parse_known_args(with_axes(argv))
-    given = {**read_words(rest), **{name: value for name, value in vars(typed).items() if value is not None}}
+    given = VERB_WORDS | read_words(rest) | {name: value for name, value in vars(typed).items() if value is not None}
     for one, other in CONFLICTS:
-        if given.get(one) and given.get(other):
+        if given[one] and given[other]:
             raise UsageError(f"{_shown(one, given)} conflicts with {_shown(other, given)}: leave one of them out")
     for name, needed in NEEDS.items():
-        if given.get(name) and not given.get(needed):
+        if given[name] and not given[needed]:
             raise UsageError(f"{_shown(name, given)} needs {flag(needed)}")
-    scan = given.get("ply")
-    about = [word for name in ("question", "options", "ground_truth") for word in _flags(name, given)]
-    batch = _flags("batch", given)
-    if given.get("continue_from"):
-        return ["resume", given["continue_from"], *batch, *_flags("retry_failed", given), *rest]
-    if given.get("plan"):
-        return ["plan", *_flags("demo", given), *_flags("ply", given), *about, *rest]
-    if given.get("check_data"):
-        return ["check", *_flags("demo", given), *rest]
-    if given.get("demo"):
+
+    def flags(*names: str) -> list[str]:
+        return flags_giving({name: given[name] for name in names})
+
+    about = flags("question", "options", "ground_truth")
+    if given["continue_from"]:
+        return ["resume", given["continue_from"], *flags("batch", "retry_failed"), *rest]
+    if given["plan"]:
+        return ["plan", *flags("demo", "ply"), *about, *rest]
+    if given["check_data"]:
+        return ["check", *flags("demo"), *rest]
+    if given["demo"]:
         return ["demo", *rest]
-    if scan is not None:
-        return ["ask", str(scan), *about, *rest]
-    if batch:
+    if given["ply"] is not None:
+        return ["ask", str(given["ply"]), *about, *rest]
+    if given["batch"]:
         return ["eval", *rest]
     raise UsageError(
         "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or --continue; "
@@ -53,12 +56,3 @@ def _shown(name: str, given: Mapping[str, Any]) -> str:
     value = given[name]
     text = " ".join(value) if isinstance(value, list) else value
     return flag(name, text)
-
-
-def _flags(name: str, given: Mapping[str, Any]) -> list[str]:
-    """The flag of a word with its value; nothing if it is not given."""
-    value = given.get(name)
-    if value is None or value is False or value == []:
-        return []
-    values = value if isinstance(value, list) else [value]
-    return [flag(name)] if value is True else [flag(name), *map(str, values)]

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roomscout.analysis.study import command
 from roomscout.analysis.study.cells import Given, started
 from roomscout.base.errors import ConfigError, Refusal, UsageError
 from roomscout.base.wording import flag, in_words
+from roomscout.cluster.in_parts import Workers
 from roomscout.command import eval as evaluation
 from roomscout.command import resume, words
 from roomscout.command.demo import demo_settings
@@ -22,9 +23,6 @@ from roomscout.edge.flags import flags_parser, read_flags
 from roomscout.edge.record import script_words
 from roomscout.edge.resolve import located, read_saved, resolve
 from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, VERB_WORDS, flags_giving
-
-if TYPE_CHECKING:
-    from roomscout.cluster.in_parts import Workers
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ class StudiedCommand:
 
     def __init__(self) -> None:
         self.words: Sequence[str] = script_words()
-        self._workers: Workers | None = None
+        self._workers = Workers()
 
     def start(self, flags: Sequence[str]) -> int:
         """Run it with these flags, in a process of its own, or on workers that stay for the next run that asks for the
@@ -47,9 +45,6 @@ class StudiedCommand:
         carries_out: dict[str, Callable[..., int]] = {"eval": evaluation.main, "resume": resume.main}
         if verb not in carries_out or not {"--ray", "--gpus"} & set(arguments):
             return started([*self.words, *flags])
-        from roomscout.cluster.in_parts import Workers
-
-        self._workers = self._workers or Workers()
         try:
             status = carries_out[verb](arguments, workers=self._workers)
         except (ConfigError, UsageError, Refusal) as error:
@@ -61,8 +56,7 @@ class StudiedCommand:
 
     def close(self) -> None:
         """End the workers, if there are any."""
-        if self._workers is not None:
-            self._workers.close()
+        self._workers.close()
 
     def read(self, flags: Sequence[str], folder: Path) -> Given:
         """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError or UsageError."""
