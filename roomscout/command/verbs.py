@@ -23,12 +23,12 @@ class Verb:
 
     does: str  # what it does, in a sentence
     examples: tuple[str, str]  # two commands
-    takes: str = "[FLAGS]"  # what follows it
-    target: str = ""  # the "module:function" that takes its arguments and returns the exit status
-    group: str = ""  # one of GROUPS, under which it is listed
+    target: str  # the "module:function" that takes its arguments and returns the exit status
+    group: str  # one of GROUPS, under which it is listed
     sections: tuple[str, ...] = ()
     """The classes of edge/sections.py whose settings its help shows, the main ones first; none for a verb that has a
     parser of its own."""
+    takes: str = ""  # what comes before the flags in that help
     parts: bool = False  # whether its first argument names a command
 
     def load(self) -> Callable[[Sequence[str]], int]:
@@ -66,10 +66,10 @@ VERBS = {
             'roomscout ask room.ply "How many chair(s) are in this room?" --model embedded',
             "roomscout ask room.ply --model embedded",
         ),
-        "SCAN [QUESTION] [FLAGS]",
-        "roomscout.command.ask:main",
-        "ask",
-        RUN_SECTIONS[1:7],
+        target="roomscout.command.ask:main",
+        group="ask",
+        sections=RUN_SECTIONS[1:7],
+        takes="SCAN [QUESTION]",
     ),
     "eval": Verb(
         "Answer the questions of a benchmark or a file, many at a time, and score them.",
@@ -94,10 +94,10 @@ VERBS = {
     "resume": Verb(
         "Continue a run where it stopped: the newest, or the one in a folder.",
         ("roomscout resume", "roomscout resume runs/first --retry-failed"),
-        "[RUN] [FLAGS]",
-        "roomscout.command.resume:main",
-        "evaluate",
-        RUN_SECTIONS[1:],
+        target="roomscout.command.resume:main",
+        group="evaluate",
+        sections=RUN_SECTIONS[1:],
+        takes="[RUN]",
     ),
     "plan": Verb(
         "Print the size, memory and batch size of a run without starting it.",
@@ -116,7 +116,6 @@ VERBS = {
     "check-model": Verb(
         "Tell what a model costs and reuses here, and with --run whether it works.",
         ("roomscout check-model Qwen/Qwen3-VL-8B-Instruct", "roomscout check-model embedded --run"),
-        "NAME|FOLDER [FLAGS]",
         target="roomscout.command.check_model:main",
         group="evaluate",
     ),
@@ -130,77 +129,66 @@ VERBS = {
     "preview": Verb(
         "Draw the first view and a plan of scans without a model, with their sizes and what looks wrong.",
         ("roomscout preview room.ply", "roomscout preview --questions rooms/questions.jsonl --scan-root rooms"),
-        "[SCAN...] [FLAGS]",
         target="roomscout.command.preview:main",
         group="look",
     ),
     "rooms": Verb(
         "Write procedural rooms and questions about them.",
         ("roomscout rooms rooms --rooms 1", "roomscout rooms noisy --rooms 8 --noise 0.01 --holes 5"),
-        "FOLDER [FLAGS]",
         target="roomscout.rooms.command:main",
         group="make",
     ),
     "report": Verb(
         "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
         ("roomscout report runs/first", "roomscout report runs/first --embed --out to_mail.html"),
-        "[RUN] [FLAGS]",
         target="roomscout.analysis.report.command:main",
         group="look",
     ),
     "serve": Verb(
         "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
         ("roomscout serve runs/first", "roomscout serve runs --port 9000"),
-        "[RUN] [FLAGS]",
         target="roomscout.analysis.serve.command:main",
         group="look",
     ),
     "replay": Verb(
         "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",
         ("roomscout replay runs/first q036", "roomscout replay runs/first q036 --out to_mail.html"),
-        "[RUN] Q [FLAGS]",
         target="roomscout.analysis.replay.command:main",
         group="look",
     ),
     "merge": Verb(
         "Make one run of the parts that --shard answered.",
         ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
-        "[RUN] PART... [FLAGS]",
         target="roomscout.command.merging:main",
         group="make",
     ),
     "wrong": Verb(
         "List the answers of a run that are wrong or partly right, worst first.",
         ("roomscout wrong runs/first", "roomscout wrong runs/first --type object_counting --scene scene0011_00"),
-        "[RUN] [FLAGS]",
         target="roomscout.analysis.wrong:main",
         group="look",
     ),
     "compare": Verb(
         "Compare runs over the same questions: differences with intervals, and the questions that flipped.",
         ("roomscout compare runs/small runs/large", "roomscout compare runs/free runs/one_view --even-if steps"),
-        "RUN RUN... [FLAGS]",
         target="roomscout.analysis.compare.command:main",
         group="compare",
     ),
     "study": Verb(
         "Run a whole comparison, such as a model against its controls, and write a table and a page; also resumes it.",
         ("roomscout study controls studies/controls --demo", "roomscout study budget studies/budget --scan-root scans"),
-        "PRESET FOLDER [FLAGS]",
         target="roomscout.command.studies:main",
         group="compare",
     ),
     "leaderboard": Verb(
         "Make a table of runs with score, interval, protocol and cost, in Markdown and CSV.",
         ("roomscout leaderboard runs/*_batched", "roomscout leaderboard runs/*_batched --out board.md board.csv"),
-        "RUN... [FLAGS]",
         target="roomscout.analysis.compare.leaderboard:main",
         group="compare",
     ),
     "failures": Verb(
         "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
         ("roomscout failures runs/first", "roomscout failures runs/first --type object_counting"),
-        "[RUN] [FLAGS]",
         target="roomscout.analysis.failures:main",
         group="look",
     ),
@@ -210,21 +198,18 @@ VERBS = {
             "roomscout boxes scannet_meta_info_val.json --scan-root scans",
             "roomscout boxes 3d_annotation.json --scan-root scans --out scans/boxes.json",
         ),
-        "FILE... [FLAGS]",
         target="roomscout.envs.import_boxes:main",
         group="make",
     ),
     "rescore": Verb(
         "Apply today's parser and scorer to the replies of a run, without a model, and show what changes.",
         ("roomscout rescore runs/first", "roomscout rescore runs/first --out rescored.csv"),
-        "[RUN] [FLAGS]",
         target="roomscout.command.reports:rescore",
         group="make",
     ),
     "export": Verb(
         "Write the answers of a run for inspect or for fine-tuning.",
         ("roomscout export runs/first --to inspect", "roomscout export runs/first --to messages --out train.jsonl"),
-        "[RUN] --to FORMAT [FLAGS]",
         target="roomscout.analysis.exports.command:main",
         group="make",
     ),
@@ -234,7 +219,6 @@ VERBS = {
             "roomscout train sft runs/first --model embedded --output training_runs/sft",
             "roomscout train grpo --model embedded --output training_runs/grpo",
         ),
-        "WHAT [FLAGS]",
         target="roomscout.training.command:main",
         group="train",
         parts=True,
@@ -285,7 +269,7 @@ def show_verb(name: str) -> int:
     from roomscout.command.words import show_help
 
     takes = getattr(importlib.import_module(verb.target.partition(":")[0]), "TAKES", ())
-    show_help(name, f"roomscout {name} {verb.takes.removesuffix('[FLAGS]')}".strip(), about, verb.sections, takes)
+    show_help(name, f"roomscout {name} {verb.takes}".strip(), about, verb.sections, takes)
     return 0
 
 
