@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roomscout.base.shots import VIEW, Shot
 from roomscout.base.text import counted
 from roomscout.base.verbs import parser_of
 from roomscout.edge.api import explore, load_policy, settings_in_python
@@ -89,7 +90,7 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
     missing = [f"{name} ({flag})" for name, flag in EXTRAS.items() if find_spec(name) is None]
     print(f"Not installed: {', '.join(missing) or 'nothing that it could use'}")
     before = ""
-    for number, conversation in enumerate(_two_turns(checkpoint, rooms, basis.settings, encoder)):
+    for number, conversation in enumerate(_two_turns(checkpoint, rooms, basis.settings)):
         text = encoder.text_of(conversation)
         tokens = len(encoder.encode(conversation).ids)
         print(f"--- turn {number}, {tokens} tokens in all, as the model reads it ---\n{text.removeprefix(before)}")
@@ -97,12 +98,16 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
     return problems
 
 
-def _two_turns(checkpoint: str, rooms: Path, settings: Settings, encoder: "ConversationEncoder") -> list[Conversation]:
+def _two_turns(checkpoint: str, rooms: Path, settings: Settings) -> list[Conversation]:
     """The conversation of the first question in its first turn, and in its second after a turn to the left."""
-    told: list[list[dict[str, Any]]] = []
+    told = list[Conversation]()
 
     def move(messages: list[dict[str, Any]]) -> str:
-        told.append(messages)
+        conversation = Conversation("q")
+        for message in messages:
+            shots = tuple(Shot(VIEW, image) for image in message["images"])
+            conversation.append(Message(message["role"], message["text"], shots))
+        told.append(conversation)
         return FIRST_MOVE
 
     prompts = Path(existing_source(checkpoint)) / PROMPTS_FILE
@@ -111,18 +116,7 @@ def _two_turns(checkpoint: str, rooms: Path, settings: Settings, encoder: "Conve
         progress=False, scan_root=rooms, num_questions=1, image_size=settings.image_size,
         focal=settings.focal, tell=settings.tell,
     )  # fmt: skip
-    made = []
-    for messages in told[:2]:
-        conversation = Conversation("q")
-        for message in messages:
-            text = message["text"]
-            if message["images"]:
-                conversation.append(Message.of_views(text, *message["images"]))
-            else:
-                said = tuple(encoder.reply_ids(text)) if message["role"] == "assistant" else ()
-                conversation.append(Message(message["role"], text, tokens=said))
-        made.append(conversation)
-    return made
+    return told[:2]
 
 
 def _reused(encoder: "ConversationEncoder", config: Any) -> str:
