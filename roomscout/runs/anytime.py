@@ -1,9 +1,7 @@
 """What the answers after each turn say: the score by turn, and which answers came too early or too late."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 from roomscout.base.record import OmittedIfNone, Record
 from roomscout.data.benchmark import Benchmark, mean
@@ -11,29 +9,13 @@ from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.scoring.intervals import estimates, in_percent
 from roomscout.scoring.scores import Edges
 
+Forced = Mapping[EpisodeId, Sequence[tuple[str | None, float | None]]]
+"""The forced answers of episodes with their scores, by turn."""
 
-@dataclass(frozen=True)
-class ForcedByTurn:
+
+def forced_in(turns: Iterable[Turn]) -> list[tuple[str | None, float | None]]:
     """The forced answers of an episode with their scores, by turn."""
-
-    answers: tuple[str | None, ...]
-    scores: tuple[float | None, ...]
-
-    @classmethod
-    def of(cls, turns: Iterable[Turn]) -> Self:
-        """Those of an episode's turns."""
-        answers = [turn.forced for turn in turns if turn.forced is not None]
-        return cls(tuple(forced.answer for forced in answers), tuple(forced.score for forced in answers))
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Their values of FORCED_COLUMNS."""
-        answers = json.dumps(self.answers, ensure_ascii=False)
-        return dict(zip(FORCED_COLUMNS, (answers, json.dumps(self.scores)), strict=True))
-
-
-Forced = Mapping[EpisodeId, ForcedByTurn]
-FORCED_COLUMNS = ("forced_answers", "forced_scores")  # of results.csv: JSON lists with a value for each turn
+    return [(turn.forced.answer, turn.forced.score) for turn in turns if turn.forced is not None]
 
 
 @dataclass(frozen=True)
@@ -109,7 +91,7 @@ def anytime(rows: Iterable[ResultRow], forced: Forced, benchmark: Benchmark, fac
     """What the answers after each turn of a run say; None if nothing is scored."""
     answers = []
     for row in rows:
-        all_scores = [*forced[row.episode].scores, row.score]
+        all_scores = [*(score for _, score in forced[row.episode]), row.score]
         scores = tuple(score for score in all_scores if score is not None)
         if len(scores) == len(all_scores):  # else forced answers await a judge
             answers.append(ScoresByTurn(row, scores))

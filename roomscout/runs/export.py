@@ -12,7 +12,7 @@ from roomscout.base.text import csv_cell, listed
 from roomscout.data.benchmark import Benchmark, mean_over_questions
 from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITY_NAMES, find_modality
-from roomscout.runs.anytime import FORCED_COLUMNS, Forced, ForcedByTurn, anytime
+from roomscout.runs.anytime import Forced, anytime, forced_in
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
 from roomscout.runs.hardware import Session, hardware_of
@@ -46,9 +46,9 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
     """What a run exports, from its rows and the processes that worked on it."""
     facts = reader.facts
     benchmark = reader.benchmark
-    forced = dict[EpisodeId, ForcedByTurn]()
+    forced: Forced = {}
     if facts.setting("anytime"):
-        forced = {row.episode: ForcedByTurn.of(reader.turns(row.episode)) for row in rows}
+        forced = {row.episode: forced_in(reader.turns(row.episode)) for row in rows}
     try:
         summary = _scored(reader, rows, benchmark, forced)
     except AggregateError as error:
@@ -82,7 +82,8 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
     for episode, sight in reader.sights.items():
         more.setdefault(episode, {}).update(columns_of(sight))
     for episode, answers in forced.items():
-        more[episode].update(answers.columns)
+        more[episode]["forced_answers"] = json.dumps([answer for answer, _ in answers], ensure_ascii=False)
+        more[episode]["forced_scores"] = json.dumps([score for _, score in answers])
     if price:
         for episode, answer_cost in spent.items():
             more.setdefault(episode, {}).update({name: getattr(answer_cost, name) for name in COST_COLUMNS})
@@ -209,12 +210,12 @@ def _told(facts: RunFacts) -> str:
 
 
 def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
-    """Result rows as results.csv, with keys of `more`, and of further scores, FORCED_COLUMNS, SIGHT_COLUMNS,
+    """Result rows as results.csv, with keys of `more`, and of further scores, forced answers, SIGHT_COLUMNS,
     COST_COLUMNS and measurements those that any row has; options are a JSON list."""
     names = sorted({name for row in rows for name in row.get("scores", ())})
     columns = [field.name for field in fields(ResultRow) if field.name not in ("scores", "measurements")]
     columns += [*more, *(f"scores.{name}" for name in names)]
-    rare = (*FORCED_COLUMNS, *SIGHT_COLUMNS, "measurements", *COST_COLUMNS)
+    rare = ("forced_answers", "forced_scores", *SIGHT_COLUMNS, "measurements", *COST_COLUMNS)
     columns += [name for name in rare if any(name in row for row in rows)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")

@@ -34,7 +34,7 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.vllm.prompts import LayoutEncoder
-from roomscout.runs.anytime import ForcedByTurn, anytime
+from roomscout.runs.anytime import anytime, forced_in
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ForcedAnswer, ResultRow, Turn
 
@@ -117,7 +117,7 @@ def by_turn(*episodes: tuple[Any, list[Any]], **settings: Any) -> dict[str, Any]
     """What a summary says of these answers in a run of three moves."""
     setting = ({"moves": "model", "moves_of": None, "steps": 3} | settings).get
     facts = SimpleNamespace(setting=setting, model_moves=setting("moves") == "model" and setting("moves_of") is None)
-    forced = {row.episode: ForcedByTurn.of(turns) for row, turns in episodes}
+    forced = {row.episode: forced_in(turns) for row, turns in episodes}
     found = anytime([row for row, _ in episodes], forced, BENCHMARK, facts)  # type: ignore[arg-type]
     assert found is not None
     return found.to_json()
