@@ -88,14 +88,10 @@ class Cost(CallCost):
         return sum(value for part, value in self.seconds.items() if part not in WAITS)
 
     @property
-    def tokens(self) -> tuple[int, int, int]:
-        """The tokens that were computed, reused and generated, those of forced answers included."""
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens that were computed, reused and generated (TOKENS), those of forced answers included."""
         parts = [self, self.anytime] if self.anytime else [self]
-        return (
-            sum(part.prefilled_tokens for part in parts),
-            sum(part.reused_tokens for part in parts),
-            sum(part.generated_tokens for part in parts),
-        )
+        return tuple(sum(getattr(part, name) for part in parts) for name in TOKENS)
 
 
 class _Calls:

@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from roomscout.base.text import csv_cell, listed
@@ -33,17 +33,11 @@ LABEL_WITHOUT_AGGREGATE = "mean_over_questions"  # of the overall if the `aggreg
 ONLY_WITH = "compare only with runs that"
 
 
-@dataclass(frozen=True)
-class Exports:
-    """The summary of a run; its rows as JSON values (`records`), and with further `columns`."""
-
-    summary: Summary
-    records: list[dict[str, Any]]
-    columns: list[dict[str, Any]]
-
-
-def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[Session]) -> Exports:
-    """What a run exports, from its rows and the processes that worked on it."""
+def exports_of(
+    reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[Session]
+) -> tuple[Summary, list[dict[str, Any]]]:
+    """What a run exports, from its rows and the processes that worked on it: its summary, and what columns results.csv
+    has of each row beside its record."""
     facts = reader.facts
     benchmark = reader.benchmark
     forced: Forced = {}
@@ -77,7 +71,6 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
         hardware=hardware_of(cost, sessions, reader.gpu_samples),
         provenance=hashes_of(facts, scans),
     )
-    records = [row.to_json() for row in rows]
     more: dict[EpisodeId, dict[str, Any]] = {row.episode: {} for row in rows}
     for episode, sight in reader.sights.items():
         more.setdefault(episode, {}).update(columns_of(sight))
@@ -87,7 +80,7 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
     if price:
         for episode, answer_cost in spent.items():
             more.setdefault(episode, {}).update({name: getattr(answer_cost, name) for name in COST_COLUMNS})
-    return Exports(summary, records, [record | more[row.episode] for row, record in zip(rows, records, strict=True)])
+    return summary, [more[row.episode] for row in rows]
 
 
 def _scored(

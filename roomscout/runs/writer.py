@@ -194,11 +194,13 @@ class RunWriter(Journal):
         if session is not None:
             sessions.append(session)
         self._added = []
-        exports = exports_of(self.reader, self.rows, sessions)
-        self._replace("results.json", json.dumps(exports.records, indent=2))
-        self._replace("results.csv", as_csv(exports.columns))
-        self._replace("summary.json", json.dumps(exports.summary.to_json(), indent=2))
-        return exports.summary
+        rows = self.rows
+        records = [row.to_json() for row in rows]
+        summary, columns = exports_of(self.reader, rows, sessions)
+        self._replace("results.json", json.dumps(records, indent=2))
+        self._replace("results.csv", as_csv([record | more for record, more in zip(records, columns, strict=True)]))
+        self._replace("summary.json", json.dumps(summary.to_json(), indent=2))
+        return summary
 
     def close(self) -> None:
         """Finish pending writes and release the folder's lock."""
