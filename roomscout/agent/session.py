@@ -20,6 +20,7 @@ from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import POLICY_CALLERS, VIEW_THREADS, Run
+from roomscout.agent.video import VideoQuestion
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
 from roomscout.data.questions import Question, fingerprint
@@ -289,10 +290,11 @@ def _work_of(session: Session, opened: Opened, journal: Journal) -> tuple[Run, S
     run = Run(opened.library, policy, journal, pool, schedule.anytime, turn_begins=session.show, budget=budget)
     number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
+    kind = QuestionState if rules.video is None else VideoQuestion
 
     def states_of(questions: Sequence[Question]) -> list[QuestionState]:
         return [
-            QuestionState(number[question.id], question, moves(question, sample, schedule.steps), sample, rules)
+            kind(number[question.id], question, moves(question, sample, schedule.steps), sample, rules)
             for question in scene_order(questions)
             for sample in pending_samples(journal, question.id, samples)
         ]

@@ -4,15 +4,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roomscout.agent.actions.metric import METRIC
+from roomscout.agent.actions.points import SeenPlace
 from roomscout.agent.actions.space import ActionSpace
-from roomscout.agent.policies import Decision
-from roomscout.agent.policies.messages import hidden_message, turn_message
+from roomscout.agent.policies import Decision, PolicyError
+from roomscout.agent.policies.messages import hidden_message, message_of_all_turns, system_message, turn_message
 from roomscout.agent.policies.prompts import Prompts
-from roomscout.agent.video import VideoFrames
-from roomscout.agent.views import ScanViews
+from roomscout.agent.policies.replies import parse_action
 from roomscout.base.shots import PICTURE
 from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question
@@ -24,7 +24,16 @@ from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.rendering.camera import CameraPose
-from roomscout.runs.records import EpisodeId, ForcedAnswer, RecordedMessage, ResultRow, Turn, TurnSeconds, as_scored
+from roomscout.runs.records import (
+    EpisodeId,
+    ForcedAnswer,
+    RecordedMessage,
+    ResultRow,
+    Turn,
+    TurnSeconds,
+    as_scored,
+    image_name,
+)
 
 if TYPE_CHECKING:
     from roomscout.agent.policies.movers import Move, Mover
@@ -61,7 +70,7 @@ class Rules:
     translation: bool = True  # whether the camera may move; else it only turns, whoever moves it
     space: ActionSpace = METRIC  # the actions as which replies are read
     video: VideoProtocol | None = None
-    """The protocol by which frames of a video are shown in place of a camera's views: see `VideoFrames`."""
+    """The protocol by which frames of a video are shown in place of a camera's views: see `VideoQuestion`."""
     boxes: str = ""  # which boxes are told: "boxes" of all objects, "boxes-seen" of those in view so far, or none
     native: bool = False  # whether the frames of a video are shown as one video, instead of images
     keep_views: int | None = None
@@ -70,7 +79,8 @@ class Rules:
 
 @dataclass
 class QuestionState:
-    """A question in progress, one episode: `reset`, then `messages` and `step` until it `is_final`, then `score`.
+    """A question in progress, one episode: `reset`, then `messages` and `step` until it `is_final`, then `score`. It is
+    shown views of a scan, one a turn or all at once.
 
     Observation i belongs to turn i, as do its images in the conversation. Policies without a model decide themselves:
     see `apply_rules` and `take_turn`.
@@ -88,7 +98,6 @@ class QuestionState:
     error: Failure | None = None  # why it failed, if it did
     path: "Sequence[Move]" = ()  # the moves of a mover that knows them as the question begins
     not_shown: str = ""  # what such a path does not show well of what the question needs
-    medium: ScanViews | VideoFrames = field(init=False)  # views of the scan, or frames of a video
     conversation: Conversation = field(init=False)
     """All messages with all images so far; empty without a model. Its id differs between samples, as does randomness
     that is seeded by it."""
@@ -96,7 +105,6 @@ class QuestionState:
     def __post_init__(self) -> None:
         again = f" sample {self.sample}" if self.sample > 1 else ""
         self.conversation = Conversation(self.question.id + again)
-        self.medium = ScanViews() if self.rules.video is None else VideoFrames(self.rules.video, self.rules.native)
 
     @property
     def episode(self) -> EpisodeId:
@@ -171,8 +179,8 @@ class QuestionState:
         return self.rules.at_once or self.rules.video is not None
 
     def reset(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> None:
-        """Begin at turn 0, or at a recorded one; raises ScanNotFound, SceneError, RenderError or VideoError."""
-        self.medium.reset(self, library, first)
+        """Begin at turn 0, or at a recorded one; raises ScanNotFound, SceneError or RenderError."""
+        self.begin(self.opened(library, first))
 
     def opened(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> ExplorationEnv:
         """An environment there, from which to `begin`; its maps have the coordinates that the prompts tell."""
@@ -194,13 +202,9 @@ class QuestionState:
         if self.rules.boxes:
             env.tell(env.library.boxes_of(self.question), only_in_view=self.rules.boxes == "boxes-seen")
         self.observations.append(env.observation)
-        self.start()
+        self.status = Status.ACTIVE
         if self.rules.mover is not None:
             self.rules.mover.begin(self)
-
-    def start(self) -> None:
-        """Let the turns begin."""
-        self.status = Status.ACTIVE
 
     def shorten(self, path: "Sequence[Move]", not_shown: str) -> None:
         """Allow these moves alone, before turn 0; `not_shown` is what they do not show well of what is needed."""
@@ -211,8 +215,26 @@ class QuestionState:
         self.observations = [self.environment.observation]
 
     def messages(self) -> Conversation:
-        """The conversation that ends with the current turn's message, to which a model replies."""
-        return self.medium.messages(self)
+        """The conversation as it is `shown`, which ends with the message of the current turn, or of all turns."""
+        rules = self.rules
+        question = self.question
+        if not rules.at_once:
+            self._ask(self.turn)
+        elif not self.conversation.messages:
+            self.conversation.append(system_message(rules.prompts, question, self.observations[0]))
+            self.conversation.append(message_of_all_turns(rules.prompts, question, self.observations, self.turns))
+        seen = [shot for observation in self.observations for shot in observation.shown]
+        assert self.conversation.shots == seen, f"{self.label}: the images of turn i must belong to observation i"
+        return self.shown
+
+    def _ask(self, turn: int) -> None:
+        """Append a turn's message, in turn 0 after the system message, unless it is there."""
+        prompts = self.rules.prompts
+        if not self.conversation.messages:
+            self.conversation.append(system_message(prompts, self.question, self.observations[0]))
+        if self.conversation.messages[-1].role != "user":
+            previous = self.turns[turn - 1] if turn else None
+            self.conversation.append(turn_message(prompts, self.question, self.observations[turn], previous))
 
     def messages_if_last(self) -> Conversation:
         """The same with the current turn's message as if no moves were left; the conversation stays as it is."""
@@ -222,12 +244,20 @@ class QuestionState:
 
     def recall(self) -> None:
         """Rebuild the conversation from turns that were recorded before a resume, unless it comes at once."""
-        self.medium.recall(self)
+        for turn in self.turns if not self.rules.at_once else ():
+            self._ask(turn.turn)
+            self.conversation.append(turn.reply.message)
 
     def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
-        """The decision in a reply, by default to the current turn; raises AnswerKindError or ActionSpaceError."""
+        """The decision in a reply, by default to the current turn; a model is going to read that it was truncated.
+        Raises AnswerKindError or ActionSpaceError."""
         is_last = self.is_last_turn if last_turn is None else last_turn
-        return self.medium.read(self, reply, is_last)
+        place = SeenPlace(self.observation, self.environment.sight)
+        parsed = parse_action(reply.text, self.question, is_last, self.rules.space, place)
+        if parsed.error is not None and reply.finish_reason == "length":
+            truncated = self.rules.prompts.outcome.truncated.format(tokens=reply.generated_tokens)
+            parsed = replace(parsed, error=f"{parsed.error}; {truncated}")
+        return replace(parsed, reply=reply, points=tuple(place.seen.values()))
 
     def step(self, reply: Reply) -> Turn:
         """Take a turn with a model's reply to `messages`; raises RenderError, and then the turn can be taken again."""
@@ -288,10 +318,18 @@ class QuestionState:
             points=decision.points,
             uses=() if after is None else decision.uses,
             forced=forced,
-            **self.medium.shown(self),
+            **self._seen(),
         )
         self.record(turn, after)
         return turn
+
+    def _seen(self) -> dict[str, Any]:
+        """What a turn records of what it showed: the camera's pose, the images and their names."""
+        observation = self.observation
+        shots = (*observation.images, *observation.pictures)
+        see = tuple(shot.name for shot in shots[1:])
+        not_shown = "" if self.turns else self.not_shown
+        return {"pose": observation.pose, "see": see, "not_shown": not_shown, "shots": shots}
 
     def ends_with(self, action: CameraAction) -> bool:
         """Whether an action ends the question: it is done, or no move is left."""
@@ -355,12 +393,30 @@ class QuestionState:
         )
 
     def recorded_messages(self) -> list[RecordedMessage]:
-        """The conversation as sent, with the names of the files of its images; raises PolicyError."""
-        return self.medium.recorded_messages(self)
+        """The messages as sent, with file names in "image", or several in "images", and what a note replaces as
+        "text_in_its_turn". Raises PolicyError if a message shows another image."""
+        files = {id(shot.image): image_name(seen.turn, shot.name) for seen in self.observations for shot in seen.shown}
+        recorded = []
+        for message, whole in zip(self.shown.messages, self.conversation.messages, strict=True):
+            others = [shot.name for shot in message.shots if id(shot.image) not in files]
+            if others:
+                raise PolicyError(
+                    f"{self.label}: a message shows the image {others[0]!r}, which is in none of the question's "
+                    "observations: show images of state.observations"
+                )
+            names = [files[id(shot.image)] for shot in message.shots]
+            sent = RecordedMessage(role=message.role, text=message.text)
+            if len(names) == 1:
+                sent["image"] = names[0]
+            elif names:
+                sent["images"] = names
+            if message.hidden:
+                sent["text_in_its_turn"] = whole.text
+            recorded.append(sent)
+        return recorded
 
     def close(self) -> None:
         """Release the scan and the images, once the result is written."""
-        self.medium.close()
         self.env, self.observations, self.path = None, [], ()
         self.turns = [replace(turn, shots=()) for turn in self.turns]
         self.conversation = Conversation(self.conversation.id)
