@@ -136,7 +136,7 @@ def _lessons(seed: int, index: int) -> tuple[Scene, list[Lesson]]:
     first = draw_first_view(scene, RaycastRenderer(), CAMERA)
     places = standing_points(room.plan, [thing.box for thing in room.objects])
     lessons = []
-    rules = Rules(checkpoint_prompts(EMBEDDED))
+    rules = Rules(prompts=checkpoint_prompts(EMBEDDED))
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):
         values = {**row, "id": str(row["id"]), "options": tuple(row["options"] or ())}
         question = with_kind(Question(**values), BENCHMARK)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roomscout.agent.actions.metric import METRIC
+from roomscout.agent.actions import find_space
 from roomscout.agent.actions.points import SeenPlace
 from roomscout.agent.actions.space import ActionSpace
 from roomscout.agent.policies import Decision, PolicyError
 from roomscout.agent.policies.messages import hidden_message, message_of_all_turns, system_message, turn_message
-from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.policies.prompts import Controls, Prompts
 from roomscout.agent.policies.replies import parse_action
 from roomscout.base.shots import PICTURE
 from roomscout.data.question import AnswerKindError
@@ -57,24 +57,21 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
+class Rules(Controls):
     """What a model reads and how it replies, who moves the camera, and which moves and answers count."""
 
     prompts: Prompts = field(default_factory=Prompts)  # every word that a model reads about a scan
     form: ReplyFormat = field(default_factory=ReplyFormat)  # when a reply is complete, and what constrains it
     mover: "Mover | None" = None
     """Moves the camera in place of the policy, whose answer counts in the last turn alone; None if the policy does."""
-    at_once: bool = False
-    """Whether a policy that does not move sees all views in the last turn, instead of each as it comes."""
-    min_turns: int = 0  # the first turn in which an answer of a policy that moves counts
-    translation: bool = True  # whether the camera may move; else it only turns, whoever moves it
-    space: ActionSpace = METRIC  # the actions as which replies are read
     video: VideoProtocol | None = None
     """The protocol by which frames of a video are shown in place of a camera's views: see `VideoQuestion`."""
-    boxes: str = ""  # which boxes are told: "boxes" of all objects, "boxes-seen" of those in view so far, or none
     native: bool = False  # whether the frames of a video are shown as one video, instead of images
-    keep_views: int | None = None
-    """With the images of the first turn, how many turns keep theirs, the last ones; None for all."""
+
+    @property
+    def space(self) -> ActionSpace:
+        """The actions as which replies are read; raises SettingError."""
+        return find_space(self.actions)
 
 
 @dataclass

@@ -1,5 +1,7 @@
 """What a model reads in a run, how its replies are read, and who moves the camera."""
 
+from dataclasses import replace
+
 from roomscout.agent.actions import find_space
 from roomscout.agent.policies.movers import RecordedMoves, named_mover
 from roomscout.agent.policies.prompts import Controls, Prompts, model_prompts
@@ -23,7 +25,18 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
     if basis.video is not None:
         return Rules(video=basis.video, native=_is_native(basis, world))
     questions = basis.questions
-    prompts = _prompts(basis)
+    rules = Rules(
+        moves=settings.who_moves,
+        at_once=settings.present == "once",
+        min_turns=settings.min_turns,
+        translation=settings.translation,
+        actions=settings.actions,
+        boxes=settings.boxes,
+        keep_views=settings.keep_views,
+        tell=tuple(name for name in TELL_NAMES if name in settings.tell),
+        see=settings.see,
+    )
+    prompts = _prompts(basis, rules)
     space = find_space(settings.actions)
     form = ReplyFormat() if basis.model is None else basis.model.reply_format
     if form.grammar is not None or (basis.policy is None and settings.constrained):
@@ -33,17 +46,7 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
     if settings.moves_of is not None:
         views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS and value != "auto"}
         mover = RecordedMoves(settings.moves_of, views, questions.here, questions.samples, settings.steps)
-    return Rules(
-        prompts=prompts,
-        form=form,
-        mover=mover,
-        at_once=settings.present == "once",
-        min_turns=settings.min_turns,
-        translation=settings.translation,
-        space=space,
-        boxes=settings.boxes,
-        keep_views=settings.keep_views,
-    )
+    return replace(rules, prompts=prompts, form=form, mover=mover)
 
 
 def _is_native(basis: Basis, world: WorldSpec) -> bool:
@@ -62,7 +65,7 @@ def _is_native(basis: Basis, world: WorldSpec) -> bool:
     return basis.checkpoint.sees_videos
 
 
-def _prompts(basis: Basis) -> Prompts:
+def _prompts(basis: Basis, controls: Controls) -> Prompts:
     """What the model reads: those of a given model, or of the run that resumes, or of the settings."""
     settings = basis.settings
     if basis.model is not None:
@@ -71,15 +74,4 @@ def _prompts(basis: Basis) -> Prompts:
         return saved_prompts(basis.request.run)
     else:
         prompts = model_prompts(settings.prompts, settings.model)
-    controls = Controls(
-        moves=settings.who_moves,
-        at_once=settings.present == "once",
-        min_turns=settings.min_turns,
-        translation=settings.translation,
-        actions=settings.actions,
-        boxes=settings.boxes,
-        keep_views=settings.keep_views,
-        tell=tuple(name for name in TELL_NAMES if name in settings.tell),
-        see=settings.see,
-    )
     return prompts.with_advice_of(basis.questions.benchmark).under(controls)

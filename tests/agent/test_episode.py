@@ -87,7 +87,7 @@ def test_the_last_turn_ends_the_episode():
     ],
 )
 def test_maps_have_the_coordinates_that_the_prompt_tells(prompts: Prompts, in_scan: bool):
-    env = RoomEnv(Rules(prompts))
+    env = RoomEnv(Rules(prompts=prompts))
     env.reset()
     assert env.state.env is not None
     start = env.state.observation.pose

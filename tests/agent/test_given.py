@@ -62,7 +62,7 @@ def asking(text: str, kind: str = "object_abs_distance") -> Question:
 def episode(question: Question, steps: int = 8, boxes: str = "", prompts: Prompts | None = None) -> QuestionState:
     """An episode on the given path in the divided room."""
     mover = ShowNeeded(0, CAMERA.intrinsics, True)
-    state = QuestionState(1, question, steps, rules=Rules(prompts or Prompts(), mover=mover, boxes=boxes))
+    state = QuestionState(1, question, steps, rules=Rules(prompts=prompts or Prompts(), mover=mover, boxes=boxes))
     state.reset(Furnished(*BOXES))
     return state
 
@@ -146,7 +146,7 @@ class TestBoxes:
 
     def test_objects_of_one_name_are_numbered_as_they_are_told(self):
         library = Furnished(*BOXES, ObjectBox("chair", (6.0, 2.0, 0.4), (0.5, 0.5, 0.8)))
-        state = QuestionState(1, asking("?"), 1, rules=Rules(told("boxes"), boxes="boxes"))
+        state = QuestionState(1, asking("?"), 1, rules=Rules(prompts=told("boxes"), boxes="boxes"))
         state.reset(library)
         text = state.messages().messages[-1].text
         assert text.index("- chair 1: centre 2.15") < text.index("- chair 2: centre")

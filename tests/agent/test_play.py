@@ -21,7 +21,7 @@ from conftest import COMMAND, RoomScans, only_run, run_main
 from planned import changed, checked, from_flags, run_settings
 from waiting import wait_until
 
-from roomscout.agent.actions import SPACES, find_space
+from roomscout.agent.actions import SPACES
 from roomscout.agent.play.page import aimed, controls_of, turn_shown
 from roomscout.agent.play.policy import Asked, HumanPolicy
 from roomscout.agent.state import QuestionState, Rules
@@ -354,7 +354,7 @@ def test_a_turn_is_the_same_whatever_the_truth_is(few: RoomScans, library: ScanL
 def test_each_space_has_controls_that_do_what_they_say(
     name: str, translation: bool, few: RoomScans, library: ScanLibrary
 ):
-    state = state_of(load_questions(few.questions)[0], library, space=find_space(name), translation=translation)
+    state = state_of(load_questions(few.questions)[0], library, actions=name, translation=translation)
     controls = controls_of(state)
     keys = {each["key"]: each for each in controls["shortcuts"] if each["key"]}
     assert {"ArrowLeft", "ArrowRight"} <= set(keys) and ("ArrowUp" in keys) <= translation

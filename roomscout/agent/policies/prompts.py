@@ -183,12 +183,14 @@ class Controls:
     """The settings of a run on which its prompts depend."""
 
     moves: str = "model"  # who moves the camera, as `who_moves` says
-    at_once: bool = False  # whether all views are in one message
+    at_once: bool = False
+    """Whether a policy that does not move sees all views in the last turn, instead of each as it comes."""
     min_turns: int = 0  # the first turn whose answer counts, if the model moves the camera
-    translation: bool = True  # whether the camera may leave its place
+    translation: bool = True  # whether the camera may leave its place; else it only turns, whoever moves it
     actions: str = METRIC.name  # the action space
-    boxes: str = ""  # which boxes the model reads: "boxes" (all), "boxes-seen" or none
-    keep_views: int | None = None  # how many last views are shown beside the first; None for all
+    boxes: str = ""  # which boxes are told: "boxes" of all objects, "boxes-seen" of those in view so far, or none
+    keep_views: int | None = None
+    """With the images of the first turn, how many turns keep theirs, the last ones; None for all."""
     tell: tuple[str, ...] = ("pose", "turns")  # what the prompts reveal
     see: tuple[str, ...] = (VIEW,)  # the images of a turn
 
