@@ -3,7 +3,7 @@
 import errno
 import hashlib
 import stat
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -109,10 +109,15 @@ def missing_scans(questions: Sequence[Question], root: Path, layouts: Layouts = 
     """Why each scene without a scan has none, in order of first appearance; ScanNotFound if the root is no folder."""
     if any(not question.scan for question in questions):
         _require_root(root, layouts)
+    return without(questions, lambda question: scan_of(question, root, layouts))
+
+
+def without(questions: Iterable[Question], find: Callable[[Question], Path]) -> dict[tuple[str, str], str]:
+    """Why `find` raises ScanNotFound for a question, by scene, in order of first appearance."""
     reasons: dict[tuple[str, str], str] = {}
     for question in {question.scene: question for question in questions}.values():
         try:
-            scan_of(question, root, layouts)
+            find(question)
         except ScanNotFound as error:
             reasons[question.scene] = str(error)
     return reasons

@@ -14,7 +14,7 @@ from PIL import Image
 
 from roomscout.base.shots import VIEW, Shot
 from roomscout.data.questions import Question
-from roomscout.data.scans import ScanNotFound
+from roomscout.data.scans import without
 from roomscout.data.video_frames import (
     FrameSize,
     FramesRecord,
@@ -57,20 +57,9 @@ class FilmSettings:
     frames: int
     size: FrameSize
 
-    def film_of(self, scene: tuple[str, str]) -> Film:
-        """The frames of a scene; raises VideoNotFound or VideoError."""
-        read = frames_of_video if self.form else frames_of_folder
-        return Film(*read(frames_path(self.root, self.form, *scene), self.frames, self.size))
-
     def missing(self, questions: Iterable[Question]) -> dict[tuple[str, str], str]:
         """Why each scene without frames has none, in order of first appearance."""
-        reasons = {}
-        for scene in dict.fromkeys(question.scene for question in questions):
-            try:
-                frames_path(self.root, self.form, *scene)
-            except ScanNotFound as error:
-                reasons[scene] = str(error)
-        return reasons
+        return without(questions, lambda question: frames_path(self.root, self.form, *question.scene))
 
 
 class FilmLibrary:
@@ -113,7 +102,9 @@ class FilmLibrary:
             return self._films[scene]
 
     def _load(self, scene: tuple[str, str]) -> Film:
-        film = self.settings.film_of(scene)
+        settings = self.settings
+        read = frames_of_video if settings.form else frames_of_folder
+        film = Film(*read(frames_path(settings.root, settings.form, *scene), settings.frames, settings.size))
         if film.record.sha256 != self._recorded.get(scene, film.record.sha256):
             raise VideoError(f"{film.record.file} is not what the run began with: restore it, or start a new run")
         return film
