@@ -143,7 +143,7 @@ def calls_of(scheduler: Scheduler, engine: Engine) -> Iterator[float]:
     left = dict[str, int]()
     while scheduler.has_work:
         scheduler.admit()
-        batch = scheduler.next_batch() or scheduler.next_few()
+        batch = scheduler.next_batch()
         if not batch:
             continue
         yield engine.seconds(batch)

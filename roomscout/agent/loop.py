@@ -108,7 +108,7 @@ def _in_turn(scheduler: Scheduler, run: Run, progress: Progress) -> Iterator[Due
     alone = progress.total == 1  # nothing to batch it with, so no batch is announced
     while scheduler.has_work:
         begin(scheduler, run, progress)
-        while batch := scheduler.next_batch() or scheduler.next_few():
+        while batch := scheduler.next_batch():
             if not alone:
                 announce(batch)
             if alone or (len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns):

@@ -99,18 +99,17 @@ class Scheduler:
         return list(islice(self._waiting, self.batch_size))
 
     def next_batch(self) -> list[QuestionState]:
-        """The questions of the next batched turn; empty once the cohort's batched phase is over."""
+        """The questions of the next turn; after the cohort's batched phase its first few, none once all are final."""
+        begun = self.begun
+        due = [state for state in begun if state.turn < self.max_batched_turns]
         if self._last_joined:
-            return self._fitting(self.begun[: self.batch_size])
-        due = [state for state in self.begun if state.turn < self.max_batched_turns]
-        if not self.refill:
-            turn = min((state.turn for state in due), default=0)
+            due = begun
+        elif not due:
+            due = begun[: self.concurrency]
+        elif not self.refill:
+            turn = min(state.turn for state in due)
             due = [state for state in due if state.turn == turn]
         return self._fitting(due[: self.batch_size])
-
-    def next_few(self) -> list[QuestionState]:
-        """The questions of the next turn after the batched phase: the first of the cohort."""
-        return self._fitting(self.begun[: min(self.concurrency or self.batch_size, self.batch_size)])
 
     def shrink(self, failed: Sequence[QuestionState]) -> int:
         """Halve batches as long as `failed`, which ran out of memory, or longer; returns the new size, at least 1."""

@@ -39,7 +39,7 @@ def schedule(
     scheduler, batches = Scheduler(states, batch_size, max_batched_turns, refill, concurrency), []
     while scheduler.has_work:
         scheduler.admit()
-        batch = scheduler.next_batch() or scheduler.next_few()
+        batch = scheduler.next_batch()
         batches.append([(state.number, state.turn) for state in batch])
         for state in batch:
             take_turn(state, last=state.turn + 1 == lengths[state.number])
@@ -126,7 +126,7 @@ def test_a_batch_that_ran_out_of_memory_is_never_tried_again_and_short_questions
     failed, taken = list[tuple[int, int]](), list[tuple[int, int]]()
     while scheduler.has_work:
         scheduler.admit()
-        batch = scheduler.next_batch() or scheduler.next_few()
+        batch = scheduler.next_batch()
         turn = max(state.turn for state in batch)
         assert not any(len(batch) >= size and turn >= failed_at for failed_at, size in failed)
         if len(batch) > 1 and sum(state.turn + 1 for state in batch) > room:
