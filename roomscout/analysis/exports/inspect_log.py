@@ -8,7 +8,6 @@ inspect-ai's own records (tested with inspect-ai 0.3.285).
 import base64
 import re
 import zipfile
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,13 +18,13 @@ from pydantic_core import to_json
 
 from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.base.extras import importing
+from roomscout.base.grouping import grouped
 from roomscout.base.text import escaped, escaped_text
 from roomscout.runs import RunError
-from roomscout.runs.records import Turn
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample, EvalSampleSummary, EvalScore
-    from inspect_ai.model import ChatMessage, ModelUsage
+    from inspect_ai.model import ChatMessage
 
 SCORE = "score"
 KEPT = ("turn", "pose", "action", "clamped", "parse_error", "move")
@@ -109,14 +108,20 @@ def _id(answer: AnswerContents) -> int | str:
 
 def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "EvalSample":
     from inspect_ai.log import EvalError, EvalSample
-    from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput
+    from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput, ModelUsage
     from inspect_ai.scorer import Score
 
     row = answer.row
     model = _model(run)
     assert row is not None, "a finished answer has a result"
     messages = _messages(run, answer, missing)
-    usage = _usage(answer.turns)
+    cost = answer.entry.cost
+    usage = ModelUsage(
+        input_tokens=cost.prefilled_tokens,
+        input_tokens_cache_read=cost.reused_tokens,
+        output_tokens=cost.generated_tokens,
+        total_tokens=cost.prefilled_tokens + cost.reused_tokens + cost.generated_tokens,
+    )
     replies = [message for message in messages if isinstance(message, ChatMessageAssistant)]
     clipped = bool(answer.turns) and answer.turns[-1].reply.finish_reason == "length"
     stop_reason = "max_tokens" if clipped else "stop"
@@ -181,23 +186,6 @@ def _messages(run: RunContents, answer: AnswerContents, missing: list[Path]) -> 
     return messages
 
 
-def _usage(turns: Sequence[Turn]) -> "ModelUsage":
-    """Tokens of all turns; those that a turn reused from the turns before count as read from a cache."""
-    from inspect_ai.model import ModelUsage
-
-    tokens: Counter[str] = Counter()
-    for turn in turns:
-        tokens["new"] += turn.reply.prompt_tokens - turn.reply.reused_tokens
-        tokens["reused"] += turn.reply.reused_tokens
-        tokens["generated"] += turn.reply.generated_tokens
-    return ModelUsage(
-        input_tokens=tokens["new"],
-        input_tokens_cache_read=tokens["reused"],
-        output_tokens=tokens["generated"],
-        total_tokens=tokens.total(),
-    )
-
-
 def _scores_of_run(run: RunContents) -> "list[EvalScore]":
     """The means of the run's summary, from 0 to 1: the overall under its label, then the tasks. Then the mean of each
     further score, such as relative_error, over the answers that have it."""
@@ -207,10 +195,7 @@ def _scores_of_run(run: RunContents) -> "list[EvalScore]":
     percents = ({str(asked.label): asked.overall} if asked.overall is not None else {}) | asked.tasks
     metrics = {name: EvalMetric(name=name, value=round(percent / 100, 6)) for name, percent in percents.items()}
     scores = [EvalScore(name=SCORE, scorer=SCORE, scored_samples=asked.scored, metrics=metrics)]
-    values: dict[str, list[float]] = {}
-    for row in run.rows.values():
-        for name, value in row.scores.items():
-            values.setdefault(name, []).append(value)
+    values = grouped(score for row in run.rows.values() for score in row.scores.items())
     for name, of_answers in values.items():
         metrics = {"mean": EvalMetric(name="mean", value=mean(of_answers))}
         scores.append(EvalScore(name=name, scorer=name, scored_samples=len(of_answers), metrics=metrics))
