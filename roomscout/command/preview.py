@@ -96,8 +96,8 @@ def _draw(scans: Sequence[tuple[Path, ScanFrame]], options: argparse.Namespace) 
 def preview(scene: Scene) -> Image.Image:
     """The first view of a scan beside its plan, which shows the camera's place and direction; raises RenderError."""
     first = draw_first_view(scene, SplatRenderer(), VIEW)
-    plan = plan_view(scene, VIEW.image_size[1])
-    drawn = Image.fromarray(plan.image)
+    image, plan = plan_view(scene, VIEW.image_size[1])
+    drawn = Image.fromarray(image)
     canvas = ImageDraw.Draw(drawn)
     pose = first.pose
     place = plan.pixel(pose.x_m, pose.y_m)

@@ -127,30 +127,31 @@ def _draw_grid(canvas: ImageDraw.ImageDraw, lies: TopDown) -> None:
             canvas.text(place, text, INK, font, anchor)
 
 
-@dataclass(frozen=True, eq=False)
-class PlanView:
-    """A plan (H, W, 3) uint8 RGB, world y upwards; the centre of its lower left pixel is at `origin`, world metres."""
+@dataclass(frozen=True)
+class PlanArea:
+    """Where a floor plan lies: its size in pixels, the centre of its lower left pixel in world metres, its scale."""
 
-    image: np.ndarray
+    width: int
+    height: int
     origin: tuple[float, float]
     metres_per_pixel: float
 
     def pixel(self, x_m: float, y_m: float) -> tuple[float, float]:
-        """(column, row) of a place, from the upper left corner."""
+        """(column, row) of a place, from the centre of the upper left pixel."""
         column = (x_m - self.origin[0]) / self.metres_per_pixel
-        return column, len(self.image) - 1 - (y_m - self.origin[1]) / self.metres_per_pixel
+        return column, self.height - 1 - (y_m - self.origin[1]) / self.metres_per_pixel
 
 
-def plan_view(scene: Scene, longest_px: int = 480) -> PlanView:
-    """Cast a ray down for each pixel; `longest_px` is the longer side. What the cut goes through shows its top, if its
-    surface is closed and faces outwards."""
+def plan_view(scene: Scene, longest_px: int = 480) -> tuple[np.ndarray, PlanArea]:
+    """A plan (H, W, 3) uint8 RGB, world y upwards, and where it lies: casts a ray down for each pixel; `longest_px` is
+    the longer side. What the cut goes through shows its top, if its surface is closed and faces outwards."""
     lower = scene.bounds.lower[:2] - PLAN_MARGIN_M
     upper = scene.bounds.upper[:2] + PLAN_MARGIN_M
     metres_per_pixel = float(max(upper - lower)) / longest_px
     columns = np.arange(lower[0], upper[0], metres_per_pixel)
     rows = np.arange(lower[1], upper[1], metres_per_pixel)
     image = looking_down(scene, np.stack(np.meshgrid(columns, rows[::-1]), axis=-1))
-    return PlanView(image, (float(columns[0]), float(rows[0])), metres_per_pixel)
+    return image, PlanArea(len(columns), len(rows), (float(columns[0]), float(rows[0])), metres_per_pixel)
 
 
 def cut_z_m(scene: Scene) -> float:

@@ -115,7 +115,7 @@ def test_a_run_of_the_command_ends_with_it_unless_switched_off(rooms: RoomScans,
 def test_the_page_of_a_question_has_the_objects_in_each_view(seen_run: Path, tmp_path: Path):
     run = RunContents.read(seen_run)
     episode, sight = next((key, each) for key, each in run.sights.items() if each.objects)
-    page = page_of(run.answer(episode), run, FloorPlans(tmp_path), str)
+    page = page_of(run.answer(episode), run, FloorPlans(tmp_path, run.facts), str)
     assert page["sight"].startswith(str(sight.verdict).replace("_", " "))
     for turn, shown in enumerate(page["turns"]):
         assert [pixels for _, pixels, _ in shown["objects"]] == [sum(each.at(turn)) for each in sight.objects]

@@ -13,7 +13,7 @@ from browsing import OpenPage
 from conftest import RoomScans, made_once, run_in_process
 from planned import settings_of
 
-from roomscout.analysis.report.maps import PlanArea, map_of
+from roomscout.analysis.report.maps import map_of
 from roomscout.analysis.report.scores import score_table
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.titles import title_of
@@ -25,6 +25,7 @@ from roomscout.edge.settings import Settings
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.motion import MoveOutcome
+from roomscout.rendering.top_down import PlanArea
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
 from roomscout.scoring.intervals import INTERVAL

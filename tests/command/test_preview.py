@@ -13,7 +13,7 @@ from simple_rooms import BLUE, GREEN, GREY, RED, box, scene_of
 
 from roomscout.command.preview import drawable, main
 from roomscout.data.questions import load_questions
-from roomscout.rendering.top_down import PLAN_MARGIN_M, PlanView, plan_view
+from roomscout.rendering.top_down import PLAN_MARGIN_M, plan_view
 
 
 def test_a_plan_shows_what_lies_where_from_above_and_no_ceiling():
@@ -23,17 +23,17 @@ def test_a_plan_shows_what_lies_where_from_above_and_no_ceiling():
         box((4, 2.5, 0), (5, 3.5, 1), BLUE),
         box((4, 0.5, 2.2), (5, 1.5, 2.4), GREEN),
     )
-    plan = plan_view(scene, 320)
-    assert plan.image.shape[1] == pytest.approx(320, abs=1)
+    image, plan = plan_view(scene, 320)
+    assert image.shape == (plan.height, plan.width, 3) and plan.width == pytest.approx(320, abs=1)
     assert plan.metres_per_pixel == pytest.approx((6 + 2 * PLAN_MARGIN_M) / 320, rel=0.02)
-    assert colour_at(plan, 1, 1) == RED
-    assert colour_at(plan, 4.5, 3) == BLUE
-    assert colour_at(plan, 4.5, 1) == colour_at(plan, 3, 2) == GREY  # below the lamp at 2.2 m is floor
 
+    def colour_at(x_m: float, y_m: float) -> tuple[int, ...]:
+        column, row = plan.pixel(x_m, y_m)
+        return tuple(image[round(row), round(column)].tolist())
 
-def colour_at(plan: PlanView, x_m: float, y_m: float) -> tuple[int, ...]:
-    column, row = plan.pixel(x_m, y_m)
-    return tuple(plan.image[round(row), round(column)].tolist())
+    assert colour_at(1, 1) == RED
+    assert colour_at(4.5, 3) == BLUE
+    assert colour_at(4.5, 1) == colour_at(3, 2) == GREY  # below the lamp at 2.2 m is floor
 
 
 def test_every_scan_of_a_question_file_is_drawn(rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -3,10 +3,11 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image, PngImagePlugin
 
 from roomscout import UpAxis
@@ -16,8 +17,8 @@ from roomscout.base.pictures import opened
 from roomscout.base.text import json_in
 from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.rendering.scene import SceneError
-from roomscout.rendering.top_down import CUT_M, CUT_SHARE, MOST_CUT, PLAN_MARGIN_M, plan_view
-from roomscout.runs.records import ScanRecord, Turn
+from roomscout.rendering.top_down import CUT_M, CUT_SHARE, MOST_CUT, PLAN_MARGIN_M, PlanArea, plan_view
+from roomscout.runs.records import RunFacts, ScanRecord, Turn
 
 LONGEST_PX = 560
 """The longer side of a floor plan."""
@@ -25,80 +26,43 @@ _PLACE_KEY = "roomscout.place"
 _AROUND_PATH_M = 1.0
 
 
-@dataclass(frozen=True)
-class PlanArea:
-    """Where a floor plan lies: its size in pixels, the centre of its lower left pixel in world metres, its scale."""
-
-    width: int
-    height: int
-    origin: tuple[float, float]
-    metres_per_pixel: float
-
-    def pixel(self, x_m: float, y_m: float) -> tuple[float, float]:
-        """(x, y) of a place in an SVG that has the plan as its image, from the outer upper left corner."""
-        x = (x_m - self.origin[0]) / self.metres_per_pixel + 0.5
-        return x, self.height - 0.5 - (y_m - self.origin[1]) / self.metres_per_pixel
-
-    @classmethod
-    def around(cls, points: Sequence[tuple[float, float]]) -> "PlanArea":
-        """An empty plan with some room around the given points, (x, y) in metres, of which there must be one."""
-        xs, ys = zip(*points, strict=True)
-        left = min(xs) - _AROUND_PATH_M
-        lower = min(ys) - _AROUND_PATH_M
-        width_m = max(xs) + _AROUND_PATH_M - left
-        height_m = max(ys) + _AROUND_PATH_M - lower
-        metres_per_pixel = max(width_m, height_m) / LONGEST_PX
-        width = max(1, round(width_m / metres_per_pixel))
-        height = max(1, round(height_m / metres_per_pixel))
-        return cls(width, height, (left, lower), metres_per_pixel)
-
-
 class FloorPlans:
     """The floor plans of scans as PNG files in a folder, each drawn once; those of an earlier report are kept."""
 
-    def __init__(self, folder: Path, up_axis: UpAxis = "auto", scale: float = 1.0):
-        """`up_axis` and `scale` are those of the run. The folder is created when it is needed."""
+    def __init__(self, folder: Path, facts: RunFacts):
+        """`facts` are those of the run. The folder is created when it is needed."""
+        self.boxes = KnownBoxes()
         self._folder = folder
-        self._up_axis = up_axis
-        self._scale = scale
-        self._drawn: dict[Path, PlanArea] = {}
-        self._failed: dict[str, str] = {}
-        self._boxes = KnownBoxes()
+        self._frame: tuple[UpAxis, float] = (facts.setting("up_axis"), facts.setting("scale"))
+        self._places: dict[Path, PlanArea | SceneError] = {}
 
     def draw(self, scan: ScanRecord) -> tuple[Path, PlanArea]:
         """The file of a scan's plan, and where it lies; raises SceneError for a missing, changed or unusable scan."""
         path = self._folder / f"{self._key(scan)}.png"
-        if path in self._drawn:
-            return path, self._drawn[path]
-        if scan.sha256 in self._failed:
-            raise SceneError(self._failed[scan.sha256])
-        try:
-            self._drawn[path] = _saved_area(path) or self._draw(scan, path)
-        except SceneError as error:
-            self._failed[scan.sha256] = str(error)
-            raise
-        return path, self._drawn[path]
+        if path not in self._places:
+            try:
+                self._places[path] = _saved_area(path) or self._draw(scan, path)
+            except SceneError as error:
+                self._places[path] = error
+        place = self._places[path]
+        if isinstance(place, SceneError):
+            raise SceneError(str(place))
+        return path, place
 
     def _draw(self, scan: ScanRecord, path: Path) -> PlanArea:
-        plan = plan_view(recorded_scene(scan, self._up_axis, self._scale), LONGEST_PX)
-        height, width = plan.image.shape[:2]
-        place = PlanArea(width, height, plan.origin, plan.metres_per_pixel)
+        image, place = plan_view(recorded_scene(scan, *self._frame), LONGEST_PX)
         about = PngImagePlugin.PngInfo()
         about.add_text(_PLACE_KEY, json.dumps(asdict(place)))
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as draft:
-            Image.fromarray(plan.image).save(draft, format="PNG", pnginfo=about)
+            Image.fromarray(image).save(draft, format="PNG", pnginfo=about)
         return place
 
     def _key(self, scan: ScanRecord) -> str:
         """A name that changes with the scan and with how it is drawn."""
-        frame = scan.frame.over(self._up_axis, self._scale)
+        frame = scan.frame.over(*self._frame)
         how = (scan.sha256, *frame, LONGEST_PX, CUT_M, CUT_SHARE, PLAN_MARGIN_M, MOST_CUT)
         return hashlib.sha256(repr(how).encode()).hexdigest()[:16]
-
-    def boxes(self, scan: ScanRecord, scene: str) -> tuple[ObjectBox, ...]:
-        """The known boxes of a scan's objects; raises BoxError if their file is damaged."""
-        return self._boxes.of(Path(scan.file), scene)
 
 
 def _saved_area(path: Path) -> PlanArea | None:
@@ -122,7 +86,7 @@ def map_of(
     points = [(turn.pose.x_m, turn.pose.y_m) for turn in turns]
     if turns[-1].move is not None:
         points.append((turns[-1].move.pose.x_m, turns[-1].move.pose.y_m))
-    place = place or PlanArea.around([*points, *(corner for box in boxes for corner in box.footprint)])
+    place = place or _around([*points, *(corner for box in boxes for corner in box.footprint)])
     return {
         "width": place.width,
         "height": place.height,
@@ -147,4 +111,14 @@ def _stop(turn: Turn, place: PlanArea) -> list[Any]:
 
 
 def _pixel(place: PlanArea, x_m: float, y_m: float) -> list[float]:
-    return [round(value, 1) for value in place.pixel(x_m, y_m)]
+    """(x, y) of a place in an SVG that has the plan as its image, from the outer upper left corner."""
+    return [round(value + 0.5, 1) for value in place.pixel(x_m, y_m)]
+
+
+def _around(points: Sequence[tuple[float, float]]) -> PlanArea:
+    """An empty plan with some room around the given points, (x, y) in metres, of which there must be one."""
+    lower = np.min(points, axis=0) - _AROUND_PATH_M
+    size_m = np.max(points, axis=0) + _AROUND_PATH_M - lower
+    metres_per_pixel = float(max(size_m)) / LONGEST_PX
+    width, height = (max(1, round(float(side) / metres_per_pixel)) for side in size_m)
+    return PlanArea(width, height, (float(lower[0]), float(lower[1])), metres_per_pixel)

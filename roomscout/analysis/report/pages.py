@@ -176,7 +176,7 @@ def _map(
         except SceneError as error:
             missing.append(f"The map has no floor plan: {error}.")
         try:
-            named = answer.named(plans.boxes(scan, answer.question.scene_name))
+            named = answer.named(plans.boxes.of(Path(scan.file), answer.question.scene_name))
         except BoxError as error:
             missing.append(f"{error}.")
     return path, map_of(answer.turns, place, named, facts.intrinsics.horizontal_fov_deg), named

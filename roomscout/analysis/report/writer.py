@@ -96,7 +96,7 @@ def _write_linked(run: RunContents, out: Path) -> list[str]:
         replace_bytes(files / "assets" / Path(name).name, (assets() / name).read_bytes())
     entries = list[Entry]()
     missing = list[str]()
-    for entry, page in _pages(run, plans_of(run, files / "maps"), link, missing):
+    for entry, page in _pages(run, FloorPlans(files / "maps", run.facts), link, missing):
         replay = replay_file(run.folder, entry.name)
         page["replay"] = link(replay) if replay.is_file() else None
         replace_text(data / f"{entry.name}.js", script("question", entry.name, page))
@@ -120,7 +120,7 @@ def _write_embedded(run: RunContents, out: Path) -> list[str]:
         entries = list[Entry]()
         pages = []
         missing = list[str]()
-        for entry, page in _pages(run, plans_of(run, maps), str, missing):
+        for entry, page in _pages(run, FloorPlans(maps, run.facts), str, missing):
             entries.append(entry)
             pages.append((entry.name, page))
         shared = Sharing(run.reader)
@@ -227,11 +227,6 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "live": "",
         "home": "",
     }
-
-
-def plans_of(run: RunContents, folder: Path) -> FloorPlans:
-    """The floor plans of a run, as PNG files in a folder."""
-    return FloorPlans(folder, run.facts.setting("up_axis"), run.facts.setting("scale"))
 
 
 def assets() -> Any:

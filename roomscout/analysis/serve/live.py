@@ -15,8 +15,9 @@ from urllib.parse import quote
 from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import page as replay_page
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
+from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of, script
-from roomscout.analysis.report.writer import SCRIPTS, STYLES, assets, page_values, plans_of, style_addresses, template
+from roomscout.analysis.report.writer import SCRIPTS, STYLES, assets, page_values, style_addresses, template
 from roomscout.base.text import counted
 from roomscout.base.web import JAVASCRIPT, PNG, Page, Site
 from roomscout.data.scans import ScanNotFound
@@ -117,7 +118,7 @@ class LiveRun(Site):
         self._lock = threading.Lock()
         self._drawing = threading.Lock()
         self._run = RunContents.read(folder)
-        self._plans = plans_of(self._run, maps)
+        self._plans = FloorPlans(maps, self._run.facts)
         self._stamps: Any = None
         self._known: dict[EpisodeId, _Known] = {}
         self._begun = secrets.token_hex(4)
