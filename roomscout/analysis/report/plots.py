@@ -8,6 +8,7 @@ from statistics import fmean, median
 from roomscout.analysis.report.contents import Entry
 from roomscout.analysis.report.scores import BASELINES
 from roomscout.analysis.report.svg import Dot, Drawing, Scale, number, steps_axis, ticks, x_axis, y_axis
+from roomscout.base.grouping import grouped
 from roomscout.base.tables import interval_in_words
 from roomscout.base.text import counted
 from roomscout.runs.anytime import Anytime
@@ -35,17 +36,15 @@ def plots_of(entries: Sequence[Entry], summary: Summary) -> list[Plot]:
     if len(finished) < 2:
         return []
     ended = [entry for entry in finished if entry.outcome != "failed"]
-    with_numbers: dict[str, list[Entry]] = {}
-    for entry in ended:
-        if entry.score is not None and entry.numbers is not None:
-            with_numbers.setdefault(entry.question_type, []).append(entry)
+    with_numbers = [entry for entry in ended if entry.score is not None and entry.numbers is not None]
+    by_type = grouped((entry.question_type, entry) for entry in with_numbers)
     cost = total([entry.cost for entry in entries])
     plots = [
         _score_per_type(summary),
         _turns_used(ended),
         _score_if_last(summary.anytime),
         _distance([entry.distance_m for entry in ended]),
-        *(_answer_against_truth(name, of_type) for name, of_type in with_numbers.items()),
+        *(_answer_against_truth(name, of_type) for name, of_type in by_type.items()),
         _bars(
             "Seconds by part",
             {name: value for part, name in PART_NAMES.items() if (value := cost.seconds.get(part))},
@@ -147,8 +146,8 @@ def _score_if_last(anytime: Anytime | None) -> Plot | None:
     steps_axis(drawing, across, _named(range(len(scores))), up(0), "turn")
     note = (
         f"n = {anytime.answers} answers. After each turn, the answer that the model gives when it has to; a question "
+        "that has ended keeps its own. The last point is the overall of the run."
     )
-    note += "that has ended keeps its own. The last point is the overall of the run."
     if any(score.interval for score, _ in scores):
         note += " Lines are 95 % intervals over scenes."
     return Plot("Overall if each turn were the last", drawing, note)

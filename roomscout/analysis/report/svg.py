@@ -105,9 +105,7 @@ def x_axis(drawing: Drawing, scale: Scale, values: Sequence[float], top: float, 
     """A horizontal axis at `bottom` with labelled grid lines up to `top`."""
     for value in values:
         drawing.line(scale(value), top, scale(value), bottom, "grid")
-        drawing.text(scale(value), bottom + 16, number(value), "tick middle")
-    drawing.line(scale.start, bottom, scale.end, bottom, "axis")
-    drawing.text((scale.start + scale.end) / 2, bottom + 34, label, "label middle")
+    steps_axis(drawing, scale, ((value, number(value)) for value in values), bottom, label)
 
 
 def y_axis(drawing: Drawing, scale: Scale, values: Sequence[float], left: float, right: float, label: str) -> None:
