@@ -45,15 +45,12 @@ class Entry:
     """An answer without its turns: what the table and the plots show."""
 
     name: str  # of its folder, such as q012
-    question_type: str  # a name of the benchmark's types
-    scene: str  # the name of the scene
-    question: str  # the text, without options
+    question: Question  # with its truth
     outcome: str  # a key of OUTCOMES
     score: float | None  # from 0 to 1; None if it is not scored
     answer: str  # in words; empty without one
     truth: str  # in words; empty without one
     numbers: tuple[float, float] | None  # answer and truth, if both are numbers that a plot can show
-    unit: str  # of the numbers; empty without one
     turns: int  # that it took
     distance_m: float  # that the camera moved
     cost: Cost  # its share of the run's seconds and tokens
@@ -94,18 +91,14 @@ class AnswerContents:
     def entry(self) -> Entry:
         """What the table and the plots show of it."""
         row = self.row
-        question = self.question
         return Entry(
             name=str(self.episode),
-            question_type=question.question_type,
-            scene=question.scene_name,
-            question=question.question,
+            question=self.question,
             outcome=self.outcome,
             score=row.score if row else None,
             answer=self.in_words(row.answer) if row else "",
-            truth=self.in_words(question.ground_truth),
+            truth=self.in_words(self.question.ground_truth),
             numbers=self._numbers,
-            unit=question.kind.unit,
             turns=len(self.turns),
             distance_m=sum(turn.move.moved_m for turn in self.turns if turn.move is not None),
             cost=costs(self.turns, None),

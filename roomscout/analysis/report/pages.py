@@ -43,8 +43,8 @@ def _escaped(value: Any) -> Any:
 
 def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
     """The rows of the table; types, scenes, outcomes, sights and people are positions in lists."""
-    types = list(dict.fromkeys(entry.question_type for entry in entries))
-    scenes = list(dict.fromkeys(entry.scene for entry in entries))
+    types = list(dict.fromkeys(entry.question.question_type for entry in entries))
+    scenes = list(dict.fromkeys(entry.question.scene_name for entry in entries))
     outcomes = list(OUTCOMES)
     sights = list(SIGHTS)
     type_at = {name: place for place, name in enumerate(types)}
@@ -59,9 +59,9 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
         "rows": [
             [
                 entry.name,
-                type_at[entry.question_type],
-                scene_at[entry.scene],
-                " ".join(entry.question.split()),
+                type_at[entry.question.question_type],
+                scene_at[entry.question.scene_name],
+                " ".join(entry.question.question.split()),
                 outcomes.index(entry.outcome),
                 None if entry.score is None else round(entry.score, 4),
                 entry.answer,

@@ -37,7 +37,7 @@ def plots_of(entries: Sequence[Entry], summary: Summary) -> list[Plot]:
         return []
     ended = [entry for entry in finished if entry.outcome != "failed"]
     with_numbers = [entry for entry in ended if entry.score is not None and entry.numbers is not None]
-    by_type = grouped((entry.question_type, entry) for entry in with_numbers)
+    by_type = grouped((entry.question.question_type, entry) for entry in with_numbers)
     cost = total([entry.cost for entry in entries])
     plots = [
         _score_per_type(summary),
@@ -184,7 +184,8 @@ def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:
     drawing = Drawing(LEFT + side + RIGHT, TOP + side + BOTTOM, f"Answer against truth: {name}")
     across = Scale(0, high, LEFT, LEFT + side)
     up = Scale(0, high, TOP + side, TOP)
-    unit = f" ({entries[0].unit})" if entries[0].unit else ""
+    unit = entries[0].question.kind.unit
+    unit = f" ({unit})" if unit else ""
     y_axis(drawing, up, ticks(0, high, 5), LEFT, LEFT + side, f"answer{unit}")
     x_axis(drawing, across, ticks(0, high, 5), TOP, TOP + side, f"truth{unit}")
     drawing.line(across(0), up(0), across(high), up(high), "ideal")
