@@ -12,7 +12,7 @@ from roomscout.base.errors import ConfigError, UsageError
 from roomscout.base.text import escaped
 from roomscout.base.wording import in_words
 from roomscout.command import words
-from roomscout.command.eval import answered
+from roomscout.command.eval import planned
 from roomscout.command.reports import complete
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, QuestionError, Selection, ask_one
@@ -45,7 +45,11 @@ def main(arguments: Sequence[str]) -> int:
         return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
     question = question_about(scan, settings, text, given.words["options"], given.words["ground_truth"])
     request = Request(Selection.all_of([question]), ply=scan)
-    return complete(answered(settings, request, show_view=shown_turns(settings)), settings, True)
+    show_view = shown_turns(settings)
+    with lines_kept_for_log():
+        answer = planned(settings, request, show_view=show_view)
+        outcome = answer()
+    return complete(outcome, settings, True)
 
 
 def question_about(

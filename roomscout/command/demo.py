@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from roomscout.agent.console import lines_kept_for_log
 from roomscout.agent.session import Outcome
 from roomscout.base.errors import UsageError
 from roomscout.base.text import RESULT
 from roomscout.base.wording import flag
 from roomscout.command import words
-from roomscout.command.eval import answered
+from roomscout.command.eval import planned
 from roomscout.command.reports import complete
 from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.edge.flags import Given
@@ -63,17 +64,23 @@ def demo_settings(given: Given) -> Settings:
 def run_demo(settings: Settings) -> list[Outcome]:
     """Ask about generated rooms, blind and then with views, and log both scores; the last outcome has the status."""
     if settings.renderer == "blind":
-        return [answered(settings)]
+        return [_answered(settings)]
     log.log(RESULT, "BLIND: the questions with grey views, as a baseline")
-    blind = answered(replace(settings, renderer="blind"))
+    blind = _answered(replace(settings, renderer="blind"))
     if blind.status:
         return [blind]
     log.log(RESULT, "SEEING: the same questions with real views")
-    seeing = answered(settings)
+    seeing = _answered(settings)
     if seeing.status < 2 and seeing.folder is not None:
         for line in (overalls(seeing.folder), *next_steps(seeing.folder, settings.scan_root)):
             log.log(RESULT, "%s", line)
     return [blind, seeing]
+
+
+def _answered(settings: Settings) -> Outcome:
+    with lines_kept_for_log():
+        answer = planned(settings)
+        return answer()
 
 
 def overalls(folder: Path) -> str:

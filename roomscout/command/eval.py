@@ -1,6 +1,7 @@
 """The verb `eval`: answers the questions of a benchmark or a file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from roomscout.agent.console import lines_kept_for_log
 from roomscout.agent.loop import main_vsi_bench_loop
@@ -26,14 +27,16 @@ def main(arguments: Sequence[str], verb: str = "eval", workers: Workers | None =
     earlier = None if wanted is None else resumed(given, wanted, batch=True)
     settings, request = earlier or (resolve(given.settings, source=given.sources), NEW_RUN)
     words.print_lines(settings)
-    return complete(answered(settings, request, workers), settings)
-
-
-def answered(
-    settings: Settings, request: Request = NEW_RUN, workers: Workers | None = None, show_view: ShowView | None = None
-) -> Outcome:
-    """Answer the questions of a run, in parts if the settings say so; raises the errors of `plan`."""
     with lines_kept_for_log():
-        if settings.in_parts:
-            return answer_in_parts(divide(settings, request), workers=workers)
-        return main_vsi_bench_loop(plan(settings, request=request), settings.log_level != "result", show_view)
+        answer = planned(settings, request, workers)
+        outcome = answer()
+    return complete(outcome, settings)
+
+
+def planned(
+    settings: Settings, request: Request = NEW_RUN, workers: Workers | None = None, show_view: ShowView | None = None
+) -> Callable[[], Outcome]:
+    """What answers the questions of a run, in parts if the settings say so; raises the errors of `plan`."""
+    if settings.in_parts:
+        return partial(answer_in_parts, divide(settings, request), workers=workers)
+    return partial(main_vsi_bench_loop, plan(settings, request=request), settings.log_level != "result", show_view)

@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Sequence
 
+from roomscout.agent.console import lines_kept_for_log
 from roomscout.base.errors import UsageError
 from roomscout.base.text import RESULT
 from roomscout.cluster.in_parts import Workers
 from roomscout.command import ask, words
-from roomscout.command.eval import answered
+from roomscout.command.eval import planned
 from roomscout.command.reports import complete
 from roomscout.edge.request import NEW_RUN
 from roomscout.edge.resolve import resolve
@@ -31,7 +32,9 @@ def main(arguments: Sequence[str], workers: Workers | None = None) -> int:
     words.print_lines(settings)
     before = 0 if request.run is None else len(request.run.rows)
     show_view = None if request.ply is None else ask.shown_turns(settings)
-    outcome = answered(settings, request, workers, show_view)
-    if outcome.status == 1 and len(outcome.rows) == before and not request.retry_failed:
-        log.log(RESULT, "Some questions failed; to retry them, add --retry-failed")
+    with lines_kept_for_log():
+        answer = planned(settings, request, workers, show_view)
+        outcome = answer()
+        if outcome.status == 1 and len(outcome.rows) == before and not request.retry_failed:
+            log.log(RESULT, "Some questions failed; to retry them, add --retry-failed")
     return complete(outcome, settings, request.ply is not None)
