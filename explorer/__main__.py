@@ -10,15 +10,23 @@ from pathlib import Path
 
 from explorer.curriculum import CannotTrain, Plan
 from roomscout.base.extras import require
-from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import refusing
+from roomscout.base.text import escaped, log_to_stream
 
 log = logging.getLogger(__name__)
 
 
-@refusing(CannotTrain)
 def main(arguments: Sequence[str]) -> int:
-    """Run the command."""
+    """Run the command; returns 2 after printing why it cannot train."""
+    try:
+        train(arguments)
+    except CannotTrain as error:
+        sys.stderr.write(escaped(f"error: {error}") + "\n")
+        return 2
+    return 0
+
+
+def train(arguments: Sequence[str]) -> None:
+    """Train with these arguments; raises CannotTrain."""
     parser = argparse.ArgumentParser(
         prog="python -m explorer", description="Train the explorer from scratch, or resume a run that was interrupted."
     )
@@ -51,7 +59,6 @@ def main(arguments: Sequence[str]) -> int:
     trainer.run()
     plot_curve(options.out, plan)
     log.info("done: roomscout eval --model %s evaluates it", options.out / "checkpoint")
-    return 0
 
 
 if __name__ == "__main__":
