@@ -276,7 +276,7 @@ def test_an_interrupt_that_a_library_makes_an_error_of_its_own_is_one_all_the_sa
         "def broken(*_):\n"
         "    try: os.kill(os.getpid(), signal.SIGTERM)\n"
         "    except KeyboardInterrupt: raise ValueError('invalid schema') from None\n"
-        "resolve._read = broken\n"
+        "resolve.read_saved = broken\n"
         "from roomscout.command.main import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
