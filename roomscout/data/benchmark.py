@@ -226,9 +226,8 @@ class Benchmark:
         """The benchmark's type of this name, or that of a user's own questions; None for any other name."""
         return self.by_name.get(name) or self.apart_by_name.get(name) or OWN_TYPES.get(name)
 
-    def make(self, questions: "Iterable[Question]") -> None:
+    def make(self, questions: "Sequence[Question]") -> None:
         """Make what these questions are about, as far as it is made and not there yet; raises QuestionError."""
-        questions = list(questions)
         if self.make_scans is not None:
             self.make_scans({question.scene for question in questions})
         if self.make_pictures is not None:

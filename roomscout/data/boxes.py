@@ -157,10 +157,9 @@ def needed_for(question: str, options: Iterable[str], boxes: Sequence[ObjectBox]
     return tuple(Needed(category, tuple(of_it), len(of_it[:most])) for category, of_it in by_category.items())
 
 
-def named_in(text: str, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:
+def named_in(text: str, boxes: Sequence[ObjectBox]) -> list[ObjectBox]:
     """The boxes whose category occurs in a text as whole words, in the singular or the plural, in either case. Of
     overlapping names the longest counts: "table lamp" names no table if there is a category of that name."""
-    boxes = list(boxes)
     forms = {form.lower(): category for category in {box.category for box in boxes} for form in _forms(category)}
     if not forms:
         return []

@@ -142,9 +142,8 @@ def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]
 
 def scene_order(questions: Iterable[Question]) -> list[Question]:
     """The questions grouped by scan, scans in order of first appearance; keeps the order within a scan."""
-    questions = list(questions)
-    places = {scene: place for place, scene in enumerate(dict.fromkeys(question.scene for question in questions))}
-    return sorted(questions, key=lambda question: places[question.scene])
+    by_scene = grouped((question.scene, question) for question in questions)
+    return [question for of_scene in by_scene.values() for question in of_scene]
 
 
 def _require_root(scan_root: Path, layouts: Layouts) -> None:

@@ -1,7 +1,7 @@
 """Reads a run into what a report shows; writes nothing."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -83,7 +83,7 @@ class AnswerContents:
             return "right"
         return "partly" if self.row.score else "wrong"
 
-    def named(self, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:
+    def named(self, boxes: Sequence[ObjectBox]) -> list[ObjectBox]:
         """Those of a scan's boxes whose objects the question or its options name."""
         return named_in(" ".join([self.question.question, *self.question.options]), boxes)
 
