@@ -16,7 +16,7 @@ from roomscout.data.question_files import QuestionError, QuestionRow
 from roomscout.data.starts import Start
 
 IVP, P2V, V2P = "interactive_view_planning", "path_to_view", "view_to_path"
-KIND = Pose(near_m=0.5, near_deg=30.0, wide_m=1.0, wide_deg=60.0)
+KIND = Pose(near_m=0.5, near_deg=30.0)
 PLANNING = (
     "Picture 1 is a target view of this room, and picture 2 the room from above. Move the camera to where the target "
     f"view was taken, within {KIND.near_m:g} m and {KIND.near_deg:g} degrees."
