@@ -20,9 +20,7 @@ class RenderError(Refusal):
 class Renderer(Protocol):
     """Renders unlit views in scanned colours, thread-safe; what it builds for a scene lives as long as the scene."""
 
-    @property
-    def name(self) -> str:
-        """The renderer's name in `make_renderer`."""
+    name: str  # in `make_renderer`
 
     def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """The view, (H, W, 3) uint8 RGB; raises RenderError."""

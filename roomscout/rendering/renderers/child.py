@@ -71,7 +71,9 @@ class ChildRenderer:
         """Wait until the child has rendered its test image; raises RenderError if it cannot."""
         with undone_on_failure(self._stop):  # also on an interrupt: a hanging child must not outlive this process
             if self._starting:
-                self._await_start()
+                self.device = self._receive(START_LIMIT_S)
+                self._starting = False
+                _log.debug("the renderer %s runs on %s", self.name, self.device)
         return self
 
     def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
@@ -98,8 +100,7 @@ class ChildRenderer:
     def _view_once(self, kind: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         if self.process is None:
             self._launch()
-        if self._starting:
-            self._await_start()
+        self.started()
         while self._freed:
             key = self._freed.popleft()
             if key in self._sent:  # otherwise it was sent to an earlier child
@@ -131,11 +132,6 @@ class ChildRenderer:
         self._keys.clear()
         self._sent.clear()
         self._starting = True
-
-    def _await_start(self) -> None:
-        self.device = self._receive(START_LIMIT_S)
-        self._starting = False
-        _log.debug("the renderer %s runs on %s", self.name, self.device)
 
     def _request(self, *request: object) -> Any:
         try:

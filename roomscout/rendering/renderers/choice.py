@@ -44,9 +44,7 @@ class RendererStart:
         if self._name == "auto" and not _draws_on_gpu(self._child):
             self._child.close()
             return RaycastRenderer()
-        device = self._child.started().device
-        _log.debug("renderer %s on %s", self._child.name, device)
-        return self._child
+        return self._child.started()
 
     def close(self) -> None:
         """End the child, if there is one; a renderer that uses it stops working."""

@@ -38,7 +38,7 @@ class SplatRenderer(RaycastRenderer):
         """The view, (H, W, 3) uint8 RGB."""
         if scene.splats is None:
             return super().render(scene, pose, intrinsics)
-        sums, alpha = self.sums(scene, pose, intrinsics)
+        sums, alpha = self.sums(scene.splats, pose, intrinsics)
         image = sums[..., :3] + (1 - alpha[..., None]) * (np.array(BACKGROUND_RGB, dtype=np.float32) / 255)
         return (image.clip(0, 1) * 255 + 0.5).astype(np.uint8)
 
@@ -47,17 +47,16 @@ class SplatRenderer(RaycastRenderer):
         each adds to the pixel; inf where their alpha is below SURFACE_ALPHA."""
         if scene.splats is None:
             return super().depth(scene, pose, intrinsics)
-        sums, alpha = self.sums(scene, pose, intrinsics)
+        sums, alpha = self.sums(scene.splats, pose, intrinsics)
         return np.where(alpha >= SURFACE_ALPHA, sums[..., 3] / alpha.clip(SURFACE_ALPHA), np.float32(np.inf))
 
-    def sums(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
-        """What `rasterised` returns for a scene with splats."""
-        assert scene.splats is not None, "scenes without splats are ray-cast"
-        return rasterised(scene.splats, pose.world_to_camera, intrinsics)
+    def sums(self, splats: Splats, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
+        """What `rasterised` returns."""
+        return rasterised(splats, pose.world_to_camera, intrinsics)
 
 
 class GsplatRenderer(SplatRenderer):
-    """Draws splats with gsplat; keeps those of each scene on the GPU as long as the scene is alive."""
+    """Draws splats with gsplat; keeps those of each scene on the GPU as long as they are alive."""
 
     name = "gsplat"
 
@@ -70,29 +69,27 @@ class GsplatRenderer(SplatRenderer):
             )
         self._device = "cuda" if cuda_device is None else f"cuda:{cuda_device}"
         self._lock = threading.Lock()
-        self._uploaded: weakref.WeakKeyDictionary[Scene, dict[str, Any]] = weakref.WeakKeyDictionary()
+        self._uploaded: weakref.WeakKeyDictionary[Splats, dict[str, Any]] = weakref.WeakKeyDictionary()
 
-    def sums(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
-        """What `rasterised` returns for a scene with splats, from gsplat's `rasterization`."""
+    def sums(self, splats: Splats, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
+        """What `rasterised` returns, from gsplat's `rasterization`."""
         import gsplat
         import torch
 
-        splats = scene.splats
         view = pose.world_to_camera
-        assert splats is not None, "scenes without splats are ray-cast"
         view[:3, :3] = view[:3, :3] @ splats.to_world
         arrays = (splats.means, splats.quaternions, splats.deviations, splats.opacities, splats.harmonics)
         names = ("means", "quats", "scales", "opacities", "colors")
         with self._lock, torch.no_grad():
-            if scene not in self._uploaded:
+            if splats not in self._uploaded:
                 tensors = (torch.tensor(array, device=self._device) for array in arrays)
-                self._uploaded[scene] = dict(zip(names, tensors, strict=True))
+                self._uploaded[splats] = dict(zip(names, tensors, strict=True))
             camera: dict[str, Any] = {"width": intrinsics.width, "height": intrinsics.height}
             camera["viewmats"] = torch.tensor(view[None], dtype=torch.float32, device=self._device)
             camera["Ks"] = torch.tensor(intrinsics.matrix[None], dtype=torch.float32, device=self._device)
             how = {"near_plane": NEAR_M, "eps2d": BLUR_PX2, "render_mode": "RGB+D"}
             degree = int(splats.harmonics.shape[1] ** 0.5) - 1
-            sums, alpha, _ = gsplat.rasterization(**self._uploaded[scene], **camera, **how, sh_degree=degree)
+            sums, alpha, _ = gsplat.rasterization(**self._uploaded[splats], **camera, **how, sh_degree=degree)
         return sums[0].cpu().numpy(), alpha[0, ..., 0].cpu().numpy()
 
 
