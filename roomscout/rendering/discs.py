@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 
-from roomscout.rendering.geometry import cell_keys, shade, wide_box
+from roomscout.rendering.geometry import cell_keys, shade, spokes, wide_box
 from roomscout.rendering.open3d_import import import_open3d
 
 _log = logging.getLogger(__name__)
@@ -31,14 +31,8 @@ def disc_mesh(points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarra
     normals = np.asarray(cloud.normals).astype(np.float32)  # unit vectors, whose signs are arbitrary
     colours = shade(normals) if colours is None else colours
     radii, rim_colours = _radii_and_rim_colours(points, colours)
-    # Any vector not parallel to the normal yields a basis of the disc's plane.
-    across = np.cross(normals, np.eye(3, dtype=np.float32)[np.abs(normals).argmin(axis=1)])
-    across /= np.linalg.norm(across, axis=1, keepdims=True)
-    along = np.cross(normals, across)
-    angles = np.arange(CORNERS, dtype=np.float32) * (2 * np.pi / CORNERS)
     vertices = np.empty((len(points), CORNERS + 2, 3), dtype=np.float32)
-    for corner, angle in enumerate(angles):
-        vertices[:, corner] = points + radii[:, None] * (np.cos(angle) * across + np.sin(angle) * along)
+    vertices[:, :CORNERS] = points[:, None] + radii[:, None, None] * spokes(normals, CORNERS)
     tip = CONE_HEIGHT * radii[:, None] * normals
     vertices[:, CORNERS] = points + tip
     vertices[:, CORNERS + 1] = points - tip

@@ -169,6 +169,15 @@ def face_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     return np.cross(vertices[faces[:, 1]] - first, vertices[faces[:, 2]] - first)
 
 
+def spokes(axes: np.ndarray, count: int) -> np.ndarray:
+    """(N, count, 3) unit vectors at equal angles around each of the unit vectors `axes` (N, 3)."""
+    across = np.cross(axes, np.eye(3, dtype=axes.dtype)[np.abs(axes).argmin(axis=1)])  # by any vector not parallel
+    across /= np.linalg.norm(across, axis=1, keepdims=True)
+    along = np.cross(axes, across)
+    angles = np.arange(count, dtype=axes.dtype)[:, None] * (2 * np.pi / count)
+    return np.cos(angles) * across[:, None] + np.sin(angles) * along[:, None]
+
+
 def shade(normals: np.ndarray) -> np.ndarray:
     """Grey (K, 3) uint8 for normals (K, 3) of any length and sign: light floors, and two distinct greys for walls."""
     squares = np.square(normals.astype(np.float64))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.geometry import spokes
 from roomscout.rendering.scene import Bounds, Scene
 
 CLEARANCE_M = 0.2  # the smallest distance to a surface ahead, and the radius of the camera's body
@@ -71,12 +72,7 @@ def free_m(scene: Scene, starts: np.ndarray, directions: np.ndarray) -> np.ndarr
 def _body_points(scene: Scene, centres: np.ndarray, directions: np.ndarray) -> np.ndarray:
     """(N, 1 + BODY_RAYS, 3): each centre, and a ring around it across its direction, which shrinks where a surface is
     closer than its radius, to stay on the camera's side of it."""
-    helpers = np.eye(3)[np.abs(directions).argmin(axis=1)]
-    across = np.cross(directions, helpers)
-    across /= np.linalg.norm(across, axis=1, keepdims=True)
-    along = np.cross(directions, across)
-    angles = np.arange(BODY_RAYS)[:, None] * (2 * np.pi / BODY_RAYS)
-    spokes = np.cos(angles) * across[:, None] + np.sin(angles) * along[:, None]
-    free = scene.cast(np.repeat(centres, BODY_RAYS, axis=0), spokes.reshape(-1, 3)).reshape(len(centres), -1)
+    around = spokes(directions, BODY_RAYS)
+    free = scene.cast(np.repeat(centres, BODY_RAYS, axis=0), around.reshape(-1, 3)).reshape(len(centres), -1)
     reach = np.minimum(CLEARANCE_M, 0.9 * free)
-    return np.concatenate([centres[:, None], centres[:, None] + reach[..., None] * spokes], axis=1)
+    return np.concatenate([centres[:, None], centres[:, None] + reach[..., None] * around], axis=1)
