@@ -151,7 +151,7 @@ def measure_all(faces: int, intrinsics: Intrinsics, views: list[CameraPose]) -> 
     """A row for each renderer that works here; prints why others were skipped."""
     scene = room(faces)
     # Load Open3D first, so that the first view only builds Embree's BVH, as in a run.
-    room(1000).ray_caster()
+    room(1000).hits(np.zeros((1, 6), dtype=np.float32))
     cases: list[Callable[[], Row]] = [
         lambda: replace(measure_rebuilding(faces, intrinsics, views), faces=len(scene.faces)),
         *(partial(measure, name, scene, intrinsics, views) for name in RENDERER_NAMES if name not in ("auto", "blind")),

@@ -153,10 +153,13 @@ class Scene:
         splats = self.splats.nbytes if self.splats else 0
         return sum(arrays.values()) + textures + splats + RAY_CASTING_BYTES_PER_FACE * len(self.surface.faces)
 
-    def ray_caster(self) -> "open3d.t.geometry.RaycastingScene":
-        """Embree's ray caster for `surface`, built on first use. Thread-safe."""
+    def hits(self, rays: np.ndarray) -> dict[str, np.ndarray]:
+        """What Open3D says of where `rays` (..., 6) float32, origins and directions, first hit `surface`, by Embree's
+        ray caster, which is built on first use. Thread-safe."""
         with self._lock:
-            return self._ray_caster
+            caster = self._ray_caster
+        answers = caster.cast_rays(import_open3d().core.Tensor.from_numpy(rays))
+        return {name: values.numpy() for name, values in answers.items()}
 
     @cached_property
     def _ray_caster(self) -> "open3d.t.geometry.RaycastingScene":
@@ -175,9 +178,7 @@ class Scene:
 
     def cast(self, origins: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """(R,) float32 metres from `origins` (R, 3) along unit `directions` (R, 3) to the first surface, or inf."""
-        o3d = import_open3d()
-        rays = np.concatenate([origins, directions], axis=1, dtype=np.float32)
-        return self.ray_caster().cast_rays(o3d.core.Tensor(rays))["t_hit"].numpy()
+        return self.hits(np.concatenate([origins, directions], axis=1, dtype=np.float32))["t_hit"]
 
 
 def _surface_samples(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,6 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.renderers.raycast import colours_of_hits
 from roomscout.rendering.scene import Scene
 
@@ -175,9 +174,8 @@ def looking_down(scene: Scene, ground: np.ndarray) -> np.ndarray:
 
 def _looking(scene: Scene, rays: np.ndarray, way: int) -> tuple[np.ndarray, np.ndarray]:
     """(H, W, 3) uint8 colours that rays up (`way` 1) or down (-1) hit, and (H, W) where they hit a surface's back."""
-    o3d = import_open3d()
     rays[..., 5] = way
-    hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
+    hits = scene.hits(rays)
     image = colours_of_hits(scene, hits).reshape(*rays.shape[:2], 3)
-    back = np.isfinite(hits["t_hit"].numpy()) & (hits["primitive_normals"].numpy()[..., 2] * way > 0)
+    back = np.isfinite(hits["t_hit"]) & (hits["primitive_normals"][..., 2] * way > 0)
     return image, back

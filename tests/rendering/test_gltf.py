@@ -8,7 +8,6 @@ from gltf_files import BROWN, CORNERS, FOUR, TRIANGLES, UV, Gltf, image_bytes, p
 from PIL import Image
 from simple_rooms import BLUE, GREEN, RED
 
-from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.renderers.raycast import colours_of_hits
 from roomscout.rendering.scene import SceneError, load_scene
 
@@ -18,8 +17,7 @@ WHITE = (255, 255, 255)
 def seen(scene, places):
     """Colours of the first surface behind places (x, z), metres, looking along +y; the background if there is none."""
     rays = np.float32([[x, -9, z, 0, 1, 0] for x, z in places])
-    hits = scene.ray_caster().cast_rays(import_open3d().core.Tensor(rays))
-    return colours_of_hits(scene, hits).astype(int)
+    return colours_of_hits(scene, scene.hits(rays)).astype(int)
 
 
 def assert_shows(scene, colours, tolerance=4):
