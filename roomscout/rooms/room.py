@@ -173,7 +173,7 @@ def _mesh(plan: FloorPlan, objects: list[RoomObject], style: ScanStyle, rng: Gen
     floor = np.clip(np.array(FLOORS[rng.integers(len(FLOORS))]) + rng.uniform(-12, 12, 3), 0, 255)
     wall = np.clip(np.array(WALLS[rng.integers(len(WALLS))]) + rng.uniform(-10, 10, 3), 0, 255)
     surround = shell(plan.corners, plan.height, floor, wall, rng)
-    return scan(surround, [o.surface for o in objects], [o.box for o in objects], style, rng)
+    return scan(surround, objects, style, rng)
 
 
 def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray:

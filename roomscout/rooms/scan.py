@@ -8,7 +8,8 @@ import numpy as np
 from numpy.random import Generator
 
 from roomscout.rendering.geometry import compact
-from roomscout.rooms.geometry import OrientedBox, points_in_polygon
+from roomscout.rooms.geometry import points_in_polygon
+from roomscout.rooms.placement import RoomObject
 from roomscout.rooms.shapes import Shape, join, normals, quads, triangulate
 
 COLOUR_NOISE = 5.0  # standard deviation per vertex and channel, of 255
@@ -76,12 +77,11 @@ def _planks(x0: float, y0: float, x1: float, y1: float, tone: np.ndarray, rng: G
     return Shape(np.array(planks), np.clip(tone * rng.uniform(0.88, 1.08, (len(planks), 1)), 0, 255))
 
 
-def scan(
-    shell_shape: Shape, shapes: Sequence[Shape], boxes: Sequence[OrientedBox], style: ScanStyle, rng: Generator
-) -> RoomMesh:
+def scan(surround: Shape, objects: Sequence[RoomObject], style: ScanStyle, rng: Generator) -> RoomMesh:
     """The mesh of floor, walls and objects, with lighting baked into the vertex colours."""
-    whole = join(shell_shape, *shapes)
-    index_of_quad = np.repeat(np.arange(SHELL, len(shapes)), [len(s.corners) for s in (shell_shape, *shapes)])
+    shapes = [surround, *(item.surface for item in objects)]
+    whole = join(*shapes)
+    index_of_quad = np.repeat(np.arange(SHELL, len(objects)), [len(shape.corners) for shape in shapes])
     vertices, faces, quad = triangulate(whole, style.resolution_m)
     # Soft light from above and from one side, so that the faces of a solid differ.
     azimuth = rng.uniform(0, 2 * np.pi)
@@ -91,7 +91,7 @@ def scan(
     brightness = np.clip(0.78 + 0.24 * normal @ to_light + 0.07 * normal @ side, 0.35, 1.05)
     colours = whole.colours[quad] * brightness[quad, None]
     object_index = index_of_quad[quad]
-    colours *= _contact_shadow(vertices, normal[quad, 2] > 0.5, object_index == SHELL, boxes)[:, None]
+    colours *= _contact_shadow(vertices, normal[quad, 2] > 0.5, object_index == SHELL, objects)[:, None]
     colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
     if style.noise_m:
         vertices = vertices + style.noise_m * _drift(vertices, rng)
@@ -103,13 +103,13 @@ def scan(
 
 
 def _contact_shadow(
-    vertices: np.ndarray, upward: np.ndarray, is_shell: np.ndarray, boxes: Sequence[OrientedBox]
+    vertices: np.ndarray, upward: np.ndarray, is_shell: np.ndarray, objects: Sequence[RoomObject]
 ) -> np.ndarray:
     """(N,) brightness: the floor is darker below and beside objects, walls are slightly darker near the floor."""
     factor = np.where(is_shell & ~upward, 1 - 0.15 * np.exp(-vertices[:, 2] / 0.3), 1.0)
     floor = np.flatnonzero(is_shell & upward)
     points = vertices[floor]
-    for box in boxes:
+    for box in (item.box for item in objects):
         if box.bottom < 0.3:
             outside = np.abs(box.local(points))[:, :2] - np.array(box.size[:2]) / 2
             distance = np.linalg.norm(np.maximum(outside, 0), axis=1)
