@@ -21,7 +21,7 @@ from roomscout.data.scans import LAYOUTS, Layouts, scan_of, scan_sha256
 from roomscout.data.starts import Start
 from roomscout.envs.object_boxes import known_boxes, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.registry import draws_splats
+from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers import Renderer, RenderError
 from roomscout.rendering.scene import Scene, SceneCache, SceneError
 from roomscout.rendering.views import FirstView, eye_z_m, first_view
@@ -124,7 +124,8 @@ class ScanLibrary:
         self._scan_root = scan_root
         self._ply = ply
         self._layouts = layouts
-        self._scenes = SceneCache(cache_bytes, up_axis, scale, as_points=not draws_splats(renderer.name))
+        draws_splats = renderer.name in RENDERERS and RENDERERS[renderer.name].splats
+        self._scenes = SceneCache(cache_bytes, up_axis, scale, as_points=not draws_splats)
         self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
         self._boxes: dict[tuple[Path, str, ScanFrame], tuple[ObjectBox, ...]] = {}

@@ -33,8 +33,3 @@ RENDERERS = {
     "blind": RendererEntry("raycast:BlindRenderer", "grey", splats=True),
 }
 RENDERER_NAMES = ("auto", *RENDERERS)
-
-
-def draws_splats(renderer: str) -> bool:
-    """Whether a renderer of this name wants Gaussian splats as such; False for a name that is not one of ours."""
-    return renderer in RENDERERS and RENDERERS[renderer].splats
