@@ -58,19 +58,18 @@ def _radii_and_rim_colours(points: np.ndarray, colours: np.ndarray) -> tuple[np.
     return radii, colours[neighbours].mean(axis=1).round().astype(np.uint8)
 
 
-def downsampled(
-    name: str, points: np.ndarray, colours: np.ndarray | None, max_points: int = CLOUD_MAX_POINTS
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Points (K, 3) and colours (K, 3), one per cell of a 1 mm grid, or of a coarser one for `max_points`, logged."""
+def downsampled(name: str, points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Points (K, 3) and colours (K, 3), one per cell of a 1 mm grid, or of a coarser one for at most CLOUD_MAX_POINTS,
+    which is logged."""
     lower, upper = wide_box(points)
     # At most a million cells along each axis, so that a cell's index fits into an int64.
     cell_m = max(1e-3, float(max(upper - lower)) / 1e6)
     kept = _one_per_cell(points, cell_m)
-    while len(kept) > max_points:
+    while len(kept) > CLOUD_MAX_POINTS:
         # Points lie on surfaces, so their number falls with the square of the cell size.
-        cell_m *= 1.05 * (len(kept) / max_points) ** 0.5
+        cell_m *= 1.05 * (len(kept) / CLOUD_MAX_POINTS) ** 0.5
         kept = kept[_one_per_cell(points[kept], cell_m)]
-        if len(kept) <= max_points:
+        if len(kept) <= CLOUD_MAX_POINTS:
             _log.warning(
                 "%s: downsampled %d points to %d, one per %.1f mm", name, len(points), len(kept), 1000 * cell_m
             )

@@ -19,6 +19,7 @@ OUTLIER_EXTENTS = 10.0
 FLAT_SHADING_MAX_FACES = 1_000_000  # larger meshes get smooth shading; flat shading needs three vertices per face
 POLYGONS_AT_A_TIME = 50_000
 MOST_CORNERS = 10_000  # of a polygon; the outlines of floors have fewer
+NO_FACES = np.zeros((0, 3), dtype=np.int32)  # of a cloud
 
 
 class SceneError(Refusal):
@@ -51,11 +52,6 @@ class Geometry:
     face_colours: np.ndarray | None = None  # (M, 3) uint8, which override `colours`
     texturing: Texturing | None = None  # its images are multiplied by `colours`
     splats: "Splats | None" = None  # of a file that has Gaussian splats; `vertices` are the centres of all its rows
-
-
-def no_faces() -> np.ndarray:
-    """The (0, 3) int32 faces of a cloud."""
-    return np.zeros((0, 3), dtype=np.int32)
 
 
 def triangulated(polygons: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -121,7 +117,7 @@ def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> G
     if finite.all():
         return geometry
     colours = None if geometry.colours is None else geometry.colours[finite]
-    return replace(geometry, vertices=geometry.vertices[finite], faces=no_faces(), colours=colours)
+    return replace(geometry, vertices=geometry.vertices[finite], faces=NO_FACES, colours=colours)
 
 
 def compact(faces: np.ndarray, vertices: np.ndarray, *columns: np.ndarray | None) -> tuple[Any, ...]:

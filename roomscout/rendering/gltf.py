@@ -18,7 +18,7 @@ import numpy as np
 
 from roomscout.base.pictures import as_bytes, full_scale
 from roomscout.base.text import json_in
-from roomscout.rendering.geometry import Geometry, SceneError, compact, no_faces
+from roomscout.rendering.geometry import NO_FACES, Geometry, SceneError, compact
 from roomscout.rendering.gltf_materials import MaterialReader
 from roomscout.rendering.parts import MeshPart, merged
 from roomscout.rendering.textures import file_of
@@ -273,7 +273,7 @@ class _Parts:
             order = self._file.accessor(primitive["indices"])[:, 0].astype(np.int64)
         if len(order) and order.max() >= len(positions):
             raise ValueError("a face refers to a vertex that does not exist")
-        faces = no_faces() if mode == _POINTS else _triangles(order, mode)
+        faces = NO_FACES if mode == _POINTS else _triangles(order, mode)
         material = self._materials.material(primitive.get("material"))
         colours, alpha = None, None
         if attributes.get("COLOR_0") is not None:
@@ -299,7 +299,7 @@ def _triangles(order: np.ndarray, mode: int) -> np.ndarray:
     if mode == _TRIANGLES:
         return order[: len(order) // 3 * 3].reshape(-1, 3).astype(np.int32)
     if len(order) < 3:
-        return no_faces()
+        return NO_FACES
     if mode == _FAN:
         return np.stack([np.full(len(order) - 2, order[0]), order[1:-1], order[2:]], axis=1).astype(np.int32)
     faces = np.stack([order[:-2], order[1:-1], order[2:]], axis=1)

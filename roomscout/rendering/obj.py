@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from roomscout.base.pictures import as_bytes, full_scale
-from roomscout.rendering.geometry import Geometry, no_faces, triangulated
+from roomscout.rendering.geometry import NO_FACES, Geometry, triangulated
 from roomscout.rendering.parts import OPAQUE_ALPHA, Material, MeshPart, merged, warn_of_loose_vertices
 from roomscout.rendering.tables import numbers_of
 from roomscout.rendering.textures import Picture, Pictures, Texture, Wrap, file_of, opacity_of
@@ -194,7 +194,7 @@ def read_obj(path: Path) -> Geometry:
     if len(points) or not parts:
         chosen = points if len(points) else slice(None)
         point_colours = None if colours is None else colours[chosen]
-        parts.append(MeshPart(vertices[chosen], no_faces(), point_colours))
+        parts.append(MeshPart(vertices[chosen], NO_FACES, point_colours))
     named = ", ".join(names[:_NAMES_SHOWN])
     contents = f"the materials {named}" if named else "neither materials nor colours of vertices"
     return merged(path, parts, contents)
@@ -219,8 +219,8 @@ def _triangles(lines: _Lines, points: np.ndarray) -> tuple[np.ndarray, np.ndarra
     # Faces with as many corners of the same form are read at once, in the order of their first ones.
     forms = 8 * corners + 2 * per_corner + np.array([b"//" in face for face in faces], dtype=np.int64)
     starts = np.cumsum(widths) - widths
-    triangles = [no_faces()]
-    triangle_uvs = [no_faces()]
+    triangles = [NO_FACES]
+    triangle_uvs = [NO_FACES]
     sources = [np.zeros(0, dtype=np.int64)]
     for first in np.sort(np.unique(forms, return_index=True)[1]):
         rows = np.flatnonzero(forms == forms[first])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from roomscout.rendering.discs import disc_mesh, downsampled
-from roomscout.rendering.geometry import Geometry, Texturing, cleaned, coloured, compact, no_faces
+from roomscout.rendering.geometry import NO_FACES, Geometry, Texturing, cleaned, coloured, compact
 from roomscout.rendering.textures import Opacity, Texture, tinted
 
 _log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:
         _log.warning("%s: no colours read; it has %s", path, has)
     meshes = [part for part in _without_see_through(path, parts) if len(part.faces)]
     points = [part for part in parts if len(part.vertices) and not len(part.faces)]
-    clouds = [cleaned(Geometry(part.vertices, no_faces(), part.colours), math.inf) for part in points]
+    clouds = [cleaned(Geometry(part.vertices, NO_FACES, part.colours), math.inf) for part in points]
     if not meshes and not clouds:
         raise ValueError("it contains neither a mesh nor a point cloud")
     if not meshes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.rendering.geometry import Geometry, no_faces
+from roomscout.rendering.geometry import NO_FACES, Geometry
 from roomscout.rendering.tables import Element, Property, Table, colours_or_greys, positions, read_tables
 
 _CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
@@ -36,7 +36,7 @@ def read_pcd(path: Path) -> Geometry:
             table = _read_compressed(element, body.tobytes())
         case _:
             raise ValueError("its DATA is none of ascii, binary and binary_compressed")
-    return Geometry(positions(table), no_faces(), colours_or_greys(path, table))
+    return Geometry(positions(table), NO_FACES, colours_or_greys(path, table))
 
 
 def _element(header: dict[str, list[str]], size: int) -> Element:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from roomscout.rendering.geometry import Geometry, no_faces, triangulated
+from roomscout.rendering.geometry import NO_FACES, Geometry, triangulated
 from roomscout.rendering.parts import warn_of_loose_vertices
 from roomscout.rendering.splats import are_splats, read_splats
 from roomscout.rendering.tables import Element, Property, Table, colours, colours_or_greys, positions, read_tables
@@ -100,11 +100,11 @@ def _triangles(faces: Table, points: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """(M, 3) int32 triangles of all polygons, and (M,) the row of each. Raises ValueError if there are rows without a
     list of vertices, or vertices that do not exist."""
     if not faces or not len(next(iter(faces.values()))):
-        return no_faces(), np.zeros(0, dtype=np.int64)
+        return NO_FACES, np.zeros(0, dtype=np.int64)
     polygons = next((column for name, column in faces.items() if name.lower() in _POLYGONS), None)
     if polygons is None or (isinstance(polygons, np.ndarray) and polygons.ndim != 2):
         raise ValueError(f"its faces have no list {_POLYGONS[0]}; the columns are {', '.join(faces)}")
-    triangles = [no_faces()]
+    triangles = [NO_FACES]
     sources = [np.zeros(0, dtype=np.int64)]
     if isinstance(polygons, np.ndarray):
         by_size = [(np.arange(len(polygons)), polygons)]

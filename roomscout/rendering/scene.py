@@ -14,13 +14,13 @@ from roomscout import UpAxis
 from roomscout.rendering.discs import disc_mesh, downsampled
 from roomscout.rendering.geometry import (
     BOUNDS_PERCENTILES,
+    NO_FACES,
     Geometry,
     SceneError,
     Texturing,
     cleaned,
     coloured,
     face_normals,
-    no_faces,
     wide_box,
 )
 from roomscout.rendering.open3d_import import import_open3d
@@ -342,7 +342,7 @@ def _splat_scene(path: Path, splats: Splats, up_axis: UpAxis, scale: float) -> S
     points, colours = splats.solid_points()
     shift = (_recentred(path.stem, points) - points)[0]
     splats = replace(splats, means=(splats.means + shift @ splats.to_world).astype(np.float32))
-    solid = Geometry(points + shift, no_faces(), colours)
+    solid = Geometry(points + shift, NO_FACES, colours)
     beside = mesh_beside(path)
     if beside is None:
         return replace(make_scene(path.stem, solid), splats=splats)

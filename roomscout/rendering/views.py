@@ -118,12 +118,12 @@ _AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
 
 class SurfaceCoverage:
     """Counts the sampled points of a scene's surface that the camera has seen: `points` (K, 3), evenly spaced, about
-    `samples`. A seen one projects into the image with no surface more than VISIBLE_TOLERANCE_M in front. Shares stay
-    below 1, since some, as under a rug, cannot be seen."""
+    SAMPLE_POINTS. A seen one projects into the image with no surface more than VISIBLE_TOLERANCE_M in front. Shares
+    stay below 1, since some, as under a rug, cannot be seen."""
 
-    def __init__(self, scene: Scene, samples: int = SAMPLE_POINTS) -> None:
+    def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        every = math.ceil(len(scene.surface_points) / samples)
+        every = math.ceil(len(scene.surface_points) / SAMPLE_POINTS)
         self.points = scene.surface_points[::every].astype(np.float64)
         self.seen = np.zeros(len(self.points), dtype=bool)  # (K,) the points seen so far
 

@@ -11,7 +11,7 @@ import pytest
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, landmark_room, scene_of
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.geometry import Geometry, Texturing, no_faces
+from roomscout.rendering.geometry import NO_FACES, Geometry, Texturing
 from roomscout.rendering.renderers import BACKGROUND_RGB, RenderError, make_renderer
 from roomscout.rendering.renderers.child import ChildRenderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer, sample
@@ -191,7 +191,7 @@ def room_cloud(points: int, seed: int = 0) -> Geometry:
     positions[np.arange(points), axis] = rng.integers(0, 2, points) * size[axis]
     positions += rng.normal(0, 0.003, positions.shape)
     colours = np.where(positions[:, :1] > 5.9, RED, GREY).astype(np.uint8)
-    return Geometry(positions.astype(np.float32), no_faces(), colours)
+    return Geometry(positions.astype(np.float32), NO_FACES, colours)
 
 
 def test_a_cloud_of_40000_points_has_no_holes(renderer):

@@ -301,10 +301,11 @@ def changed_glb(data: bytes, change) -> bytes:
     return data[:8] + struct.pack("<II", 20 + len(text) + len(rest), len(text)) + data[16:20] + text + rest
 
 
-def test_a_dense_cloud_is_downsampled_and_logged(caplog):
+def test_a_dense_cloud_is_downsampled_and_logged(caplog, monkeypatch):
+    monkeypatch.setattr("roomscout.rendering.discs.CLOUD_MAX_POINTS", 8_000)
     random = np.random.default_rng(0)
     points = np.column_stack([random.random((100_000, 2)), np.zeros(100_000)]).astype(np.float32)
-    few, colours = downsampled("crowd", points, np.zeros_like(points), max_points=8_000)
+    few, colours = downsampled("crowd", points, np.zeros_like(points))
     assert 4_000 < len(few) <= 8_000
     assert len(colours) == len(few)
     assert "crowd: downsampled 100000 points to" in caplog.text

@@ -3,7 +3,7 @@
 import numpy as np
 from simple_rooms import RED, box, scene_of
 
-from roomscout.rendering.geometry import Geometry, no_faces
+from roomscout.rendering.geometry import NO_FACES, Geometry
 from roomscout.rendering.scene import Scene, make_scene
 from roomscout.rendering.simplify import simplified
 
@@ -31,6 +31,6 @@ def test_a_large_mesh_keeps_places_and_colours_with_fewer_faces():
 
 def test_a_cloud_stays_points_that_close_its_surface():
     points = np.random.default_rng(0).random((2000, 3), dtype=np.float32) * (4, 4, 0.01)
-    found = simplified(make_scene("cloud", Geometry(points.astype(np.float32), no_faces())), 500)
+    found = simplified(make_scene("cloud", Geometry(points.astype(np.float32), NO_FACES)), 500)
     assert len(found.faces) == 0 < len(found.vertices) <= 500
     assert 0.03 < (16 / len(found.vertices)) ** 0.5 / 2 < found.point_m < 1
