@@ -1,6 +1,7 @@
 """Furnishes a floor plan with plausible groups: a bed with nightstands, a table with chairs, a desk with a monitor."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,7 @@ MIN_AREA_M2, MAX_AREA_M2 = 8.2, 44.5
 MAX_RECTANGLE_M2 = 30.0
 MIN_CONCAVE_M2, MAX_CONCAVE_M2 = 14.0, 40.0
 ON_WALL_M = 0.005  # gap between a wall and the objects that hang on it
+_CUTS = ((2, 0), (1, 0), (3, 2), (0, 4))  # of L-shapes: the corner that is cut off, and from where corners are listed
 STANDING_M = 1.0  # side of the square that stays free in the middle of the room, to stand in
 
 
@@ -26,29 +28,18 @@ def draw_plan(rng: Generator) -> FloorPlan:
     cut = rng.uniform(0.25, 0.42, 2) if l_shaped else np.zeros(2)
     width, depth, height = _bounds(area / (1 - cut[0] * cut[1]), aspect, rng)
     if not l_shaped:
-        return _rectangle(width, depth, height)
-    a = round(float(cut[0] * width), 2)
-    b = round(float(cut[1] * depth), 2)
-    outline = np.array([[0, 0], [width, 0], [width, depth - b], [width - a, depth - b], [width - a, depth], [0, depth]])
-    notch = np.array([width - a / 2, depth - b / 2])
-    for axis, side in ((0, width), (1, depth)):
-        if rng.random() < 0.5:  # mirror, and reverse the order to keep it counter-clockwise
-            outline[:, axis] = side - outline[:, axis]
-            notch[axis] = side - notch[axis]
-            outline = outline[::-1]
-    corners = tuple((round(float(x), 2), round(float(y), 2)) for x, y in outline)
-    return FloorPlan(corners, height, (OrientedBox((float(notch[0]), float(notch[1]), height / 2), (a, b, height)),))
+        return _plan(width, depth, height, {})
+    at_left, at_front = rng.random(2) < 0.5
+    corner, first = _CUTS[2 * at_left + at_front]
+    plan = _plan(width, depth, height, {corner: cut})
+    return replace(plan, corners=np.roll(plan.corners, -first, axis=0))
 
 
 def draw_rectangle(rng: Generator) -> FloorPlan:
     """A random rectangular room of 8 to 30 square metres."""
     area = np.exp(rng.uniform(np.log(MIN_AREA_M2), np.log(MAX_RECTANGLE_M2)))
     aspect = rng.uniform(1.0, 1.7)
-    return _rectangle(*_bounds(area, aspect, rng))
-
-
-def _rectangle(width: float, depth: float, height: float) -> FloorPlan:
-    return FloorPlan(((0.0, 0.0), (width, 0.0), (width, depth), (0.0, depth)), height)
+    return _plan(*_bounds(area, aspect, rng), {})
 
 
 def draw_concave_plan(rng: Generator) -> FloorPlan:
@@ -57,23 +48,27 @@ def draw_concave_plan(rng: Generator) -> FloorPlan:
     aspect = rng.uniform(1.0, 1.7)
     cut_corners = rng.permutation(4)[: _randint(rng, 1, 2)]
     shares = {int(corner): rng.uniform(0.25, 0.42, 2) for corner in cut_corners}
-    width, depth, height = _bounds(area / (1 - sum(float(a * b) for a, b in shares.values())), aspect, rng)
+    return _plan(*_bounds(area / (1 - sum(float(a * b) for a, b in shares.values())), aspect, rng), shares)
+
+
+def _plan(width: float, depth: float, height: float, cuts: Mapping[int, np.ndarray]) -> FloorPlan:
+    """A rectangle without some corners, which count counter-clockwise from the origin; `cuts` are the shares of its
+    sides, (2,) each, that they take."""
     bounds = np.array([[0, 0], [width, 0], [width, depth], [0, depth]])
     outline: list[np.ndarray] = []
     notches: list[OrientedBox] = []
     for corner, at in enumerate(bounds):  # counter-clockwise
-        if corner not in shares:
+        if corner not in cuts:
             outline.append(at)
             continue
-        a, b = np.round(shares[corner] * (width, depth), 2)
+        a, b = np.round(cuts[corner] * (width, depth), 2)
         inner = at + np.where(at > 0, -1, 1) * (a, b)
         before = np.array([at[0], inner[1]])
         after = np.array([inner[0], at[1]])
         outline += [before, inner, after] if corner % 2 == 0 else [after, inner, before]
         x, y = (at + inner) / 2
         notches.append(OrientedBox((float(x), float(y), height / 2), (float(a), float(b), height)))
-    corners = tuple((round(float(x), 2), round(float(y), 2)) for x, y in outline)
-    return FloorPlan(corners, height, tuple(notches))
+    return FloorPlan(np.round(outline, 2), height, tuple(notches))
 
 
 def _bounds(area: float, aspect: float, rng: Generator) -> tuple[float, float, float]:

@@ -1,7 +1,6 @@
 """Places furniture in a floor plan without overlap: at walls, in the open, on top of other furniture."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
@@ -19,19 +18,14 @@ LOOKALIKES = (("chair", "armchair"), ("table", "desk"), ("tv", "monitor"), ("nig
 _RIVALS = {name: {b if a == name else a for a, b in LOOKALIKES if name in (a, b)} for name in sum(LOOKALIKES, ())}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FloorPlan:
-    """An empty room, in metres: counter-clockwise `polygon` (P, 2) with axis-parallel edges, and wall `height`.
-    `notches` are the parts of the bounding rectangle outside the room; a rectangular room has none."""
+    """An empty room, in metres: the `corners` (P, 2) of a counter-clockwise polygon with axis-parallel edges, and wall
+    `height`. `notches` are the parts of the bounding rectangle outside the room; a rectangular room has none."""
 
-    polygon: tuple[tuple[float, float], ...]
+    corners: np.ndarray
     height: float
     notches: tuple[OrientedBox, ...] = ()
-
-    @cached_property
-    def corners(self) -> np.ndarray:
-        """The polygon as a (P, 2) array."""
-        return np.array(self.polygon)
 
     @property
     def middle(self) -> np.ndarray:
