@@ -8,7 +8,7 @@ state the rules that the paper does not.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations, product
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial import KDTree
 
+from roomscout.base.grouping import grouped
 from roomscout.rooms.geometry import box_distance, wrap_deg
 from roomscout.rooms.placement import RoomObject
 from roomscout.rooms.room import MAX_OBJECTS, Room
@@ -78,6 +79,7 @@ ROUTE = (
     "'turn right.'): {steps} You have reached the final destination."
 )
 RoomQuestion = dict[str, Any]  # a row with VSI-Bench's columns
+_Classify = Callable[[np.ndarray], np.ndarray]  # the answers, as indices, for bearings in degrees
 
 
 @dataclass(frozen=True)
@@ -225,37 +227,31 @@ def _quadrants(bearing: np.ndarray) -> np.ndarray:
 
 
 # The easy type uses the medium type's sides, but does not ask about objects at the back.
-_DIRECTIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] = {
+_DIRECTIONS: dict[str, tuple[_Classify, tuple[str, ...]]] = {
     "object_rel_direction_easy": (_sides, ("left", "right")),
     "object_rel_direction_medium": (_sides, ("left", "right", "back")),
     "object_rel_direction_hard": (_quadrants, ("front-left", "front-right", "back-left", "back-right")),
 }
 
 
-def _directions(question_type: str) -> Callable[[Room, Generator, int], list[_Draft]]:
+def _direction(room: Room, rng: Generator, count: int, question_type: str) -> list[_Draft]:
     classify, names = _DIRECTIONS[question_type]
-
-    def draft(room: Room, rng: Generator, count: int) -> list[_Draft]:
-        triples, answers = _unambiguous_triples(room.unique_objects, classify)
-        drafts = []
-        for _ in range(count):
-            possible = [i for i in range(len(names)) if (answers == i).any()]
-            if not possible:
-                break
-            answer = possible[rng.integers(len(possible))]
-            pick = rng.choice(np.flatnonzero(answers == answer))
-            a, b, c = (room.unique_objects[i].category for i in triples[pick])
-            options = tuple(_sample(names, len(names), rng))
-            drafts.append(_Draft(DIRECTION[question_type].format(a=a, b=b, c=c), names[answer], options))
-            answers[(np.sort(triples, axis=1) == np.sort(triples[pick])).all(axis=1)] = -1
-        return drafts
-
-    return draft
+    triples, answers = _unambiguous_triples(room.unique_objects, classify)
+    drafts = []
+    for _ in range(count):
+        possible = [i for i in range(len(names)) if (answers == i).any()]
+        if not possible:
+            break
+        answer = possible[rng.integers(len(possible))]
+        pick = rng.choice(np.flatnonzero(answers == answer))
+        a, b, c = (room.unique_objects[i].category for i in triples[pick])
+        options = tuple(_sample(names, len(names), rng))
+        drafts.append(_Draft(DIRECTION[question_type].format(a=a, b=b, c=c), names[answer], options))
+        answers[(np.sort(triples, axis=1) == np.sort(triples[pick])).all(axis=1)] = -1
+    return drafts
 
 
-def _unambiguous_triples(
-    objects: Sequence[RoomObject], classify: Callable[[np.ndarray], np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+def _unambiguous_triples(objects: Sequence[RoomObject], classify: _Classify) -> tuple[np.ndarray, np.ndarray]:
     """Index triples (T, 3) of the objects stood by, faced and asked about, with their answers (T,), where centres are
     apart, the bearing is off its boundaries, and all of the inner halves of the footprints answer alike."""
     n = len(objects)
@@ -283,12 +279,10 @@ def _heading_deg(vector: np.ndarray) -> np.ndarray:
 
 
 def _route_planning(room: Room, rng: Generator, count: int) -> list[_Draft]:
-    # By turns, from which answers and wrong options are drawn uniformly: common turns are as often wrong as right.
-    pool: dict[tuple[str, ...], list[Route]] = {}
     route_map = RouteMap(room)
-    for attempt in range(ROUTE_ATTEMPTS):
-        if route := draw_route(route_map, rng, blanks=1 + attempt % MOST_BLANKS):
-            pool.setdefault(route.turns, []).append(route)
+    routes = [draw_route(route_map, rng, blanks=1 + attempt % MOST_BLANKS) for attempt in range(ROUTE_ATTEMPTS)]
+    # By turns, from which answers and wrong options are drawn uniformly: common turns are as often wrong as right.
+    pool = grouped((route.turns, route) for route in routes if route)
     drafts: list[_Draft] = []
     while pool and len(drafts) < count:
         sequences = _pick(_by_blanks(pool), rng)
@@ -298,8 +292,8 @@ def _route_planning(room: Room, rng: Generator, count: int) -> list[_Draft]:
         question = ROUTE.format(start=route.start, facing=route.facing, end=route.stops[-1], steps=steps)
         drafts.append(_Draft(question, ", ".join(turns), _turn_options(turns, sequences, rng)))
         ends = route.start, route.stops[-1]
-        pool = {t: [r for r in routes if (r.start, r.stops[-1]) != ends] for t, routes in pool.items()}
-        pool = {t: routes for t, routes in pool.items() if routes}
+        left = (route for routes in pool.values() for route in routes if (route.start, route.stops[-1]) != ends)
+        pool = grouped((route.turns, route) for route in left)
     return drafts
 
 
@@ -331,6 +325,6 @@ _DRAFTERS: dict[str, Callable[[Room, Generator, int], list[_Draft]]] = {
     "object_size_estimation": _object_size,
     "room_size_estimation": _room_size,
     "object_rel_distance": _rel_distance,
-    **{question_type: _directions(question_type) for question_type in DIRECTION},
+    **{question_type: partial(_direction, question_type=question_type) for question_type in DIRECTION},
     "route_planning": _route_planning,
 }

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from roomscout.base.files import replace_bytes
+from roomscout.base.grouping import grouped
 from roomscout.base.processes import environment
 from roomscout.data.question_files import QuestionError
 from roomscout.rendering.scene import load_scene
@@ -173,9 +174,7 @@ def main(arguments: list[str]) -> None:
     """Make the rooms that the standard input names, in this FOLDER. Ends early if the caller died."""
     caller = os.getppid()
     folder = Path(arguments[0])
-    questions: dict[tuple[str, str], list[RoomQuestion]] = {}
-    for row in shipped_questions():
-        questions.setdefault((row["dataset"], row["scene_name"]), []).append(row)
+    questions = grouped(((row["dataset"], row["scene_name"]), row) for row in shipped_questions())
     for line in sys.stdin:
         if os.getppid() != caller:
             return
