@@ -47,8 +47,7 @@ class Paths:
         starts, ends = both[free].T
         metres = np.linalg.norm(self.places[ends] - self.places[starts], axis=1)
         graph = csr_matrix((metres, (starts, ends)), shape=(len(self.places),) * 2)
-        lengths, before = dijkstra(graph, indices=0, return_predecessors=True)
-        return lengths, before
+        return dijkstra(graph, indices=0, return_predecessors=True)
 
     def to(self, goal: np.ndarray) -> list[np.ndarray] | None:
         """The places (3,) of the shortest path to a goal (3,) at any height, without the start; None without one."""
