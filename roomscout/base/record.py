@@ -40,13 +40,16 @@ def reasons(error: ValidationError) -> str:
     wrong = []
     for problem in error.errors(include_url=False):
         key = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "missing":
+        kind = problem["type"]
+        if kind == "missing":
             missing.append(key)
-            continue
-        why = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] != "value_error":  # those of our own name the value
-            why += f", got {repr(problem['input'])[:80]}"
-        wrong.append(f"{key}: {why}".removeprefix(": "))  # the object as a whole has no key
+        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
+            wrong.append(f"there is no {key}")
+        else:
+            why = problem["msg"].removeprefix("Value error, ")
+            if kind not in ("value_error", "json_invalid"):  # those of our own name the value
+                why += f", got {repr(problem['input'])[:80]}"
+            wrong.append(f"{key}: {why}".removeprefix(": "))  # the object as a whole has no key
     if missing:
         wrong.insert(0, f"missing keys: {', '.join(missing)}")
     return "; ".join(wrong)

@@ -1,6 +1,5 @@
 """Optional files in a checkpoint folder that say what its model was trained on, in JSON."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
@@ -10,26 +9,11 @@ from roomscout.models import EMBEDDED, EXPLORER, ModelError
 
 VIEWS_FILE = "views.json"  # the file of ViewSettings in a checkpoint folder
 TellName = Literal["pose", "extent", "turns"]  # the camera's pose, the room's extent along x and y, the moves left
-MOST_SHOWN = 40  # the most characters of a wrong value that an error shows
 
 
 def checkpoint_folder(model: str) -> Path:
     """The folder in which a model's checkpoint would be; for a hub id there is none."""
     return EXPLORER if model == EMBEDDED else Path(model).expanduser()
-
-
-def invalid_in_words(problem: Mapping[str, Any]) -> str:
-    """What is wrong with a value, of the errors of a pydantic.ValidationError, with its place and what was given."""
-    place = ".".join(map(str, problem["loc"]))
-    kind = problem["type"]
-    if kind == "value_error":  # words of our own
-        return f"{place + ': ' if place else ''}{problem['msg'].removeprefix('Value error, ')}"
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"there is no {place}"
-    if kind == "json_invalid":
-        return problem["msg"]
-    wanted = problem["msg"].removeprefix("Input ").replace("valid array", "list").replace("valid tuple", "list")
-    return f"{place or 'it'} {wanted}, got {str(problem['input'])[:MOST_SHOWN]!r}"
 
 
 def write_record(folder: Path, name: str, record: Any) -> None:
@@ -63,6 +47,8 @@ def own_view_settings(model: str) -> ViewSettings | None:
     """The settings in the model's checkpoint folder, None if there are none. Raises ModelError for a damaged file."""
     from pydantic import TypeAdapter, ValidationError  # only reading needs pydantic
 
+    from roomscout.base.record import reasons
+
     path = checkpoint_folder(model) / VIEWS_FILE
     try:
         return TypeAdapter(ViewSettings).validate_json(path.read_bytes())
@@ -71,5 +57,4 @@ def own_view_settings(model: str) -> ViewSettings | None:
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror})") from None
     except ValidationError as error:
-        why = invalid_in_words(error.errors()[0])
-        raise ModelError(f"{path} is damaged ({why}): fix it, or remove it to use defaults") from None
+        raise ModelError(f"{path} is damaged ({reasons(error)}): fix it, or remove it to use defaults") from None

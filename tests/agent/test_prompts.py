@@ -250,7 +250,7 @@ def test_a_file_replaces_only_the_templates_that_it_names(tmp_path: Path):
         ("last_turn: 'Say {\"done\": true}'", "last_turn cannot be filled in .*no placeholders; write {{ for a brace"),
         ("outcome: {moved: '{moved_m:.2q}'}", "outcome.moved cannot be filled in .*{moved_m}"),
         ("sytem: Look", "mine.yaml: there is no sytem"),
-        ("outcome: moved", "mine.yaml: outcome should be .*, got 'moved'"),
+        ("outcome: moved", "mine.yaml: outcome: Input should be .*, got 'moved'"),
         ("- a list", "mine.yaml: no prompts"),
         ("# a comment", "mine.yaml: no prompts: it takes texts by name, which are system, "),
         ("system: [", "mine.yaml: while parsing"),

@@ -22,7 +22,7 @@ from roomscout.base.errors import SettingError
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import ADVICE_NEEDS, Benchmark, wrong_needs
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
-from roomscout.models.checkpoint_files import TellName, invalid_in_words
+from roomscout.models.checkpoint_files import TellName
 from roomscout.rendering.modalities import find_modality
 
 ANY_TYPE = "default"
@@ -470,8 +470,10 @@ def load_prompts(path: Path) -> Prompts:
 
 
 def validated_prompts(values: object) -> Prompts:
-    """Parsed YAML or JSON as Prompts; raises ValueError with the first field that is wrong."""
+    """Parsed YAML or JSON as Prompts; raises ValueError with the fields that are wrong."""
     from pydantic import TypeAdapter, ValidationError
+
+    from roomscout.base.record import reasons
 
     if not isinstance(values, dict) or not values:
         names = ", ".join(template.name for template in fields(Prompts))
@@ -479,4 +481,4 @@ def validated_prompts(values: object) -> Prompts:
     try:
         return TypeAdapter(Prompts).validate_python(values)
     except ValidationError as error:
-        raise ValueError(invalid_in_words(error.errors()[0])) from None
+        raise ValueError(reasons(error)) from None
