@@ -85,5 +85,5 @@ def failed(error: Exception) -> int:
 
 
 def run_console_command() -> None:
-    """The console command `roomscout`; exits with the status of `main`."""
+    """The console command `roomscout`, and `python -m roomscout`; exits with the status of `main`."""
     sys.exit(main(sys.argv[1:], console=True))

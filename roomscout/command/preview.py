@@ -19,7 +19,7 @@ from roomscout.base.verbs import parser_of
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.scan_frames import ScanFrame
-from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, layouts_of, scan_of
+from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, layouts_of, missing_scans, scan_of
 from roomscout.edge.flags import with_axes
 from roomscout.edge.resolve import scan_root_of
 from roomscout.edge.settings import Settings
@@ -166,14 +166,11 @@ def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFra
     root = options.scan_root or scan_root_of(Settings.scan_root, options.questions)
     questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
     benchmark.make(questions)
-    scans = []
-    missing = []
-    for question in {question.scene: question for question in questions}.values():
-        try:
-            scans.append((scan_of(question, root, layouts), question.frame))
-        except ScanNotFound as error:
-            missing.append(error)
-            logging.warning("%s", error)
-    if not scans:
-        raise missing[0]
-    return scans
+    by_scene = {question.scene: question for question in questions}
+    missing = missing_scans(questions, root, layouts)
+    for why in missing.values():
+        logging.warning("%s", why)
+    if len(missing) == len(by_scene):
+        raise ScanNotFound(next(iter(missing.values())))
+    there = [question for scene, question in by_scene.items() if scene not in missing]
+    return [(scan_of(question, root, layouts), question.frame) for question in there]

@@ -255,7 +255,7 @@ def show_all_flags() -> int:
     from roomscout.command.words import WORDS, show_help
 
     sections = ("QuestionSettings", *RUN_SECTIONS[1:])
-    show_help("", "roomscout VERB", f"{CHOOSE}\n\n{overview()}", sections, tuple(WORDS))
+    show_help("roomscout VERB", f"{CHOOSE}\n\n{overview()}", sections, tuple(WORDS))
     return 0
 
 
@@ -269,7 +269,7 @@ def show_verb(name: str) -> int:
     from roomscout.command.words import show_help
 
     takes = getattr(importlib.import_module(verb.target.partition(":")[0]), "TAKES", ())
-    show_help(name, f"roomscout {name} {verb.takes}".strip(), about, verb.sections, takes)
+    show_help(f"roomscout {name} {verb.takes}".strip(), about, verb.sections, takes)
     return 0
 
 

@@ -87,7 +87,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:first]), list(arguments[first:])
 
 
-def show_help(verb: str, usage: str, about: str, sections: Sequence[str], takes: Sequence[str]) -> None:
+def show_help(usage: str, about: str, sections: Sequence[str], takes: Sequence[str]) -> None:
     """Print the help of a run's verb: its words, and the settings of these sections with their defaults."""
     from roomscout.edge import sections as of
 
