@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from roomscout.base.errors import Refusal
+from roomscout.base.record import NotRecorded, OmittedIfEmpty
 from roomscout.models.conversation import Conversation, Message
 
 EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"  # a small Qwen3-VL, trained on procedural rooms
@@ -16,8 +17,6 @@ CONCURRENCY = 32  # default number of questions in flight with an engine that ba
 RETRIES = 8
 MEMORY_FRACTION = 0.9
 KV_SHARE = 0.5  # of the memory left after loading the weights, for the KV cache; the rest is for activations
-UNRECORDED = {"recorded": "never"}  # metadata of a field that is left out of the JSON of a run folder
-UNLESS_EMPTY = {"recorded": "unless empty"}  # that of a field which is left out there while it is 0 or empty
 
 
 class ModelError(Refusal):
@@ -48,16 +47,16 @@ class Reply:
     generated_tokens: int = 0  # of the reply
     finish_reason: Literal["stop", "length"] = "stop"  # the model ended the reply, or it reached the token limit
     seconds: float = 0.0  # wall time of the whole batch's call
-    preprocess_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those of texts and images
-    prefill_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those up to the first token
-    decode_seconds: float = field(default=0.0, metadata=UNRECORDED)
+    preprocess_seconds: NotRecorded[float] = 0.0  # those of texts and images
+    prefill_seconds: NotRecorded[float] = 0.0  # those up to the first token
+    decode_seconds: NotRecorded[float] = 0.0
     """Those from there on; in a lockstep engine, this row's share times the rows: their mean is the call's time."""
     images_encoded: int = 0  # this conversation's images that went through the image encoder in this call
-    retries: int = field(default=0, metadata=UNLESS_EMPTY)  # the failed requests to a server before this reply
-    dropped: tuple[str, ...] = field(default=(), metadata=UNLESS_EMPTY)
+    retries: OmittedIfEmpty[int] = 0  # the failed requests to a server before this reply
+    dropped: OmittedIfEmpty[tuple[str, ...]] = ()
     """What the server refused: "seed" and "temperature", so that its own defaults applied, and "system_role", so that
     the system message was the beginning of the first user message."""
-    logprobs: tuple[float, ...] = field(default=(), metadata=UNLESS_EMPTY)
+    logprobs: OmittedIfEmpty[tuple[float, ...]] = ()
     """Empty unless `ModelOptions.logprobs` asks for it: the natural logarithm of each token's probability, in the order
     of `tokens`. The probability is the model's own: the softmax of its logits at temperature 1 over the whole
     vocabulary, before tokens are penalized or excluded and before the temperature, as in a forward pass of the

@@ -20,7 +20,7 @@ from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.sources import Source
 from roomscout.data.video_frames import FramesRecord
 from roomscout.envs.actions import CameraAction
-from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
+from roomscout.models import Reply
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
@@ -60,18 +60,7 @@ def _as_decided(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[s
     return record
 
 
-def _as_marked(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """A dataclass of a package without pydantic as JSON, by the metadata of its fields (see `models`)."""
-    marks = {part.name: part.metadata for part in fields(value)}
-    return {
-        name: content
-        for name, content in serialized(value).items()
-        if marks[name] != UNRECORDED and (content or marks[name] != UNLESS_EMPTY)
-    }
-
-
 Decided = Annotated[CameraAction, WrapSerializer(_as_decided)]
-Replied = Annotated[Reply, WrapSerializer(_as_marked)]
 
 
 @dataclass(frozen=True)
@@ -175,7 +164,7 @@ class ForcedAnswer:
 
     answer: str | None  # None if it is not valid
     score: float | None  # None without a truth
-    reply: Replied
+    reply: Reply
     batch: Annotated[tuple[str, ...], Field(min_length=1)]  # the questions of the generate() call
 
 
@@ -189,7 +178,7 @@ class Turn(Record):
     clamped: tuple[str, ...]  # values outside their range, as "name value -> limit"
     parse_error: str | None  # why the reply could not be read; None if it could
     move: MoveOutcome | None  # the action's outcome; None if the turn ended the question
-    reply: Replied  # empty for policies without a model
+    reply: Reply  # empty for policies without a model
     batch: Annotated[tuple[str, ...], Field(min_length=1)]  # the episodes that share the call of generate()
     seconds: TurnSeconds  # by part
     requested: OmittedIfEmpty[Decided | None] = None  # what the model asked for, if a control decided otherwise
