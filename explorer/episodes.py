@@ -117,7 +117,7 @@ def _answered(lessons: Sequence[Lesson], scene: Scene) -> MemoryJournal:
             total = len(journal.rows) + len(states)
             with ThreadPoolExecutor(VIEW_THREADS) as pool:
                 run = Run(library, policy, journal, pool)
-                with turns_of(Scheduler(states, len(states), turns), run, total, show_progress=False) as due:
+                with turns_of(run, Scheduler(states, len(states), turns), total, show_progress=False) as due:
                     for batch, shared, guarded in due:
                         with guarded:
                             run_batched_turn(batch, shared)

@@ -57,9 +57,11 @@ def main_vsi_bench_loop(
     Raises RenderError or ModelError if the run cannot begin, RunError if its folder cannot be written, and in memory
     also PolicyError."""
     session = Session(spec, opened, queue, journal, show_view)
+    asked = spec.questions
     with session.guarded():
-        if session.start():
-            with session.sampled(), due_turns(session, show_progress) as turns:
+        if work := session.start():
+            taking = turns_of(*work, asked.episodes, asked.benchmark, show_progress)
+            with session.sampled(), taking as turns:
                 for batch, run, guarded in turns:
                     with guarded:
                         run_batched_turn(batch, run)
@@ -67,16 +69,9 @@ def main_vsi_bench_loop(
     return session.outcome
 
 
-def due_turns(session: Session, show_progress: bool) -> AbstractContextManager[Iterator[Due]]:
-    """The turns of a session that has started, one after the other; see `turns_of`."""
-    assert session.scheduler is not None and session.run is not None, "a session that has started has turns"
-    questions = session.spec.questions
-    return turns_of(session.scheduler, session.run, questions.episodes, questions.benchmark, show_progress)
-
-
 @contextmanager
 def turns_of(
-    scheduler: Scheduler, run: Run, total: int, benchmark: Benchmark | None = None, show_progress: bool = True
+    run: Run, scheduler: Scheduler, total: int, benchmark: Benchmark | None = None, show_progress: bool = True
 ) -> Iterator[Iterator[Due]]:
     """The turns of all questions of a scheduler, none of a policy that is asked on threads: those are taken at once.
     `total` includes the answers that were finished earlier; `benchmark` scores the bar."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,28 +64,20 @@ class Outcome(NamedTuple):
     error: Exception | None = None
 
 
+@dataclass
 class Session:
-    """A run in this process, in a folder or with a given `journal` in memory: inside `guarded`, `start` it, answer the
-    questions of its `scheduler`, and `finish` it. `opened` outlives this run if it is given, and with a `queue` the
-    questions are those that it gives."""
+    """A run in this process, in a folder or in memory: inside `guarded`, `start` it, take the turns, `finish` it."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        opened: Opened | None = None,
-        queue: Queue | None = None,
-        journal: Journal | None = None,
-        show_view: ShowView | None = None,
-    ):
-        self.spec = spec
-        self.opened = opened
-        self.queue = queue
-        self.journal = journal
-        self.show_view = show_view
+    spec: RunSpec  # what it needs to know
+    opened: Opened | None = None  # what it needs open, which outlives it if it is given
+    queue: Queue | None = None  # gives its questions, in place of those of `spec`
+    journal: Journal | None = None  # in memory, in place of a folder
+    show_view: ShowView | None = None  # shows each turn
+
+    def __post_init__(self) -> None:
         self.stack = ExitStack()
         self.log: RunWriter | None = None
         self.run: Run | None = None
-        self.scheduler: Scheduler | None = None
         self.outcome = Outcome(130, [])
         self.started_s, self.done_before = 0.0, 0
 
@@ -113,9 +106,10 @@ class Session:
                     raise
                 self.outcome = _stopped(error, self.log, self.facts())
 
-    def start(self) -> bool:
-        """Open what the run needs, unless it is given, and begin or resume its folder; returns whether an answer is to
-        come. Raises RenderError or ModelError if the run cannot begin, RunError if its folder cannot be written."""
+    def start(self) -> tuple[Run, Scheduler] | None:
+        """Open what the run needs, unless it is given, and begin or resume its folder; returns its questions and what
+        their turns share, None if no answer is to come. Raises RenderError or ModelError if the run cannot begin,
+        RunError if its folder cannot be written."""
         spec = self.spec
         record = spec.record
         if record.folder is not None and self.journal is None:
@@ -124,15 +118,16 @@ class Session:
             require_same_scans(self.log, spec.questions, spec.world)
             if not self.is_pending:
                 log.log(RESULT, "Nothing to do: every question of %s is finished", record.folder)
-                return False
+                return None
         opened = self.opened or self.stack.enter_context(open_run(spec))
         if spec.world.makes_scans and self.opened is None:
             report_scans(spec.questions.here, spec.world.missing(spec.questions.here), "scan")
         journal = self.journal or self._begun_folder()
-        self.run, self.scheduler = _work_of(self, opened, journal)
+        work = _work_of(self, opened, journal)
+        self.run = work[0]
         self.started_s = time.perf_counter()
         self.done_before = len(journal.rows)
-        return True
+        return work
 
     def _begun_folder(self) -> RunWriter:
         """The folder of the run, begun or resumed, with a log."""
