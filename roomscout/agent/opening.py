@@ -4,13 +4,13 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Self
 
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
-from roomscout.agent.spec import EngineSpec, RunSpec, WorldSpec
+from roomscout.agent.spec import RunSpec
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import ScanLibrary, SceneLibrary
 from roomscout.models.engines import make_backend
@@ -21,9 +21,8 @@ from roomscout.runs.reader import RunReader
 
 @dataclass
 class Opened:
-    """What turns need, which several runs may share; as a context manager, it is closed at the end of the block."""
+    """What turns need, which several runs may share."""
 
-    renderer: Renderer | None  # draws the views; None for films
     library: SceneLibrary | FilmLibrary  # the scans or films of the questions
     policy: Policy | None  # who decides; None if the caller has the replies
     resources: ExitStack = field(default_factory=ExitStack)  # closes all of it
@@ -32,19 +31,12 @@ class Opened:
         """Release the model, the scans and the renderer. Can be called twice."""
         self.resources.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
 
 def open_run(spec: RunSpec) -> Opened:
     """Load the renderer, the policy with its model, and the library of scans or films; make the scans of a benchmark
     that makes them. Open3D is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises RenderError,
     ModelError or QuestionError."""
     with ExitStack() as stack:
-        renderer = None
         library: SceneLibrary | FilmLibrary
         if spec.world.films is not None:
             library = FilmLibrary(spec.world.films, cache_bytes(), _films_before(spec.record.folder))
@@ -56,13 +48,11 @@ def open_run(spec: RunSpec) -> Opened:
                 from roomscout.models.transformers import runner  # noqa: F401 (loads PyTorch)
             renderer = starting.renderer()
             stack.callback(renderer.close)
-            library = _library_of(spec.world, renderer, stack)
-            if spec.world.ply is not None and isinstance(library, ScanLibrary):
-                library.load_ahead(spec.questions.here)  # while the weights are loaded
+            library = _library_of(spec, renderer, stack)
         policy = _policy_of(spec, stack)
         if spec.world.makes_scans:
             spec.questions.benchmark.make(spec.questions.here)
-        return Opened(renderer, library, policy, stack.pop_all())
+        return Opened(library, policy, stack.pop_all())
 
 
 def _films_before(folder: Path | None) -> Mapping[tuple[str, str], str]:
@@ -78,13 +68,16 @@ def _films_before(folder: Path | None) -> Mapping[tuple[str, str], str]:
     return hashes
 
 
-def _library_of(world: WorldSpec, renderer: Renderer, stack: ExitStack) -> SceneLibrary:
+def _library_of(spec: RunSpec, renderer: Renderer, stack: ExitStack) -> SceneLibrary:
+    world = spec.world
     if world.make_library is not None:
         return world.make_library(world, renderer)
     library = ScanLibrary(
         renderer, world.camera, world.scan_root, world.ply, world.up_axis, cache_bytes(), world.layouts, world.scale
     )
     stack.callback(library.close)
+    if world.ply is not None:
+        library.load_ahead(spec.questions.here)  # while the weights are loaded
     return library
 
 
@@ -115,15 +108,8 @@ def taken_over(before: RunSpec, opened: Opened, spec: RunSpec) -> Opened | None:
     backend = policy.backend if isinstance(policy, ModelPolicy) else None
     if before.world != spec.world or engine.policy is not None or not isinstance(backend, TransformersBackend):
         return None
-    if engine.options is None or not _loads_the_same(before.engine, engine):
+    as_loaded = attrgetter("name", *(f"options.{name}" for name in SET_BY_LOADING), "options.memory_fraction")
+    if engine.options is None or as_loaded(before.engine) != as_loaded(engine):
         return None
     again = ModelPolicy(backend.with_options(engine.options), action_format(engine.constrained), spec.rules.prompts)
     return replace(opened, policy=again)
-
-
-def _loads_the_same(before: EngineSpec, engine: EngineSpec) -> bool:
-    """Whether two models have the same name, and options that differ in nothing that loading decides."""
-    names = (*SET_BY_LOADING, "memory_fraction")
-    return before.name == engine.name and all(
-        getattr(before.options, name) == getattr(engine.options, name) for name in names
-    )

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -119,7 +119,7 @@ class Session:
             if not self.is_pending:
                 log.log(RESULT, "Nothing to do: every question of %s is finished", record.folder)
                 return None
-        opened = self.opened or self.stack.enter_context(open_run(spec))
+        opened = self.opened or self.stack.enter_context(closing(open_run(spec)))
         if spec.world.makes_scans and self.opened is None:
             report_scans(spec.questions.here, spec.world.missing(spec.questions.here), "scan")
         journal = self.journal or self._begun_folder()

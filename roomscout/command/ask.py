@@ -1,7 +1,7 @@
 """The verb `ask`: asks one question about a scan, or those that the user types."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from roomscout.agent.console import console, lines_kept_for_log, log_turns_to_console, show_turn
@@ -76,7 +76,7 @@ def _ask_repeatedly(scan: Path, settings: Settings) -> Iterator[Outcome]:
     nominal = Selection.all_of([question_about(scan, settings, NOMINAL_QUESTION)])
     spec = plan(settings, request=Request(nominal, ply=scan))
     show_view = shown_turns(settings)
-    with open_run(spec) as opened:
+    with closing(open_run(spec)) as opened:
         while typed := _typed():
             text, *options = (part.strip() for part in typed.split("|"))
             try:

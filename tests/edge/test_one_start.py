@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def in_a_session(rooms: RoomScans, tmp_path: Path, settings: dict[str, Any]) -> 
     more = {key: value for key, value in settings.items() if key not in SMALL} | {"policy": "stay", "steps": 0}
     config = rooms.config(tmp_path / "asked", **{**SMALL, **settings, **more}, num_questions=1)
     spec = spec_of(config)
-    with open_run(spec) as opened:
+    with closing(open_run(spec)) as opened:
         further = again(spec, spec.questions.here[0])
         main_vsi_bench_loop(further, show_progress=False, opened=opened)
     reader = RunReader(only_run(tmp_path / "asked"))
