@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.actions import find_space
 from roomscout.agent.actions.points import SeenPlace
@@ -49,13 +49,6 @@ class Status(StrEnum):
     FAILED = "failed"  # scan, renderer or model raised an error
 
 
-class Failure(NamedTuple):
-    """Why a question failed. `part` is one of FAILED_PART in agent/turns.py, such as "scan" (not found)."""
-
-    part: str
-    message: str
-
-
 @dataclass(frozen=True)
 class Rules(Controls):
     """What a model reads and how it replies, who moves the camera, and which moves and answers count."""
@@ -92,7 +85,8 @@ class QuestionState:
     observations: list[Observation] = field(default_factory=list)  # what the camera saw before each turn
     turns: list[Turn] = field(default_factory=list)  # the finished turns
     status: Status = Status.WAITING  # how far the question is
-    error: Failure | None = None  # why it failed, if it did
+    failed_part: str | None = None  # one of FAILED_PART in agent/turns.py, such as "scan" (not found), if it failed
+    error: str | None = None  # why it failed, if it did
     path: "Sequence[Move]" = ()  # the moves of a mover that knows them as the question begins
     not_shown: str = ""  # what such a path does not show well of what the question needs
     conversation: Conversation = field(init=False)
@@ -348,7 +342,8 @@ class QuestionState:
 
     def fail(self, part: str, message: str) -> None:
         """End the question with an error."""
-        self.error = Failure(part, message)
+        self.failed_part = part
+        self.error = message
         self.status = Status.FAILED
 
     def result(self) -> ResultRow:
@@ -360,7 +355,6 @@ class QuestionState:
         except AnswerKindError as error:
             self.fail("answer kind", str(error))
             score, more_scores = 0.0, {}
-        failure = self.error
         # A batched call counts in full for each of its questions in `seconds`, and divided by them in `seconds_share`.
         shares = (turn.reply.seconds / len(turn.batch) + turn.seconds.render for turn in self.turns)
         return ResultRow(
@@ -375,8 +369,8 @@ class QuestionState:
             answer=self.answer,
             score=score,
             status=self.status.value,
-            failed_part=failure.part if failure else None,
-            error=failure.message if failure else None,
+            failed_part=self.failed_part,
+            error=self.error,
             turns=self.turn,
             parse_errors=sum(turn.parse_error is not None for turn in self.turns),
             seconds=round(sum(turn.elapsed_s for turn in self.turns), 3),

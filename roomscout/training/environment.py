@@ -265,7 +265,7 @@ class RoomEnv:
             "answer": state.answer,
             "score": state.score() if state.is_final and state.error is None else None,
             "error": error,
-            "failed": None if state.error is None else state.error.message,
+            "failed": state.error,
             "rewards": rewards,
         }
         messages = [] if state.is_final else self._new_messages()
