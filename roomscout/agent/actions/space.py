@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 LOOK_AROUND = CameraMove(rotation_angle_degrees=45.0)
 """The move for an unreadable reply: the next view at least shows something new."""
 
-WHILE_WATCHING = (
-    "What follows says how you would move the camera if you controlled it. It is recorded and not carried out:"
-)
-
 
 class Place(Protocol):
     """Where the camera is and was in turn 0, its intrinsics, and what its view shows: live, or what a record has."""
@@ -94,11 +90,6 @@ class ActionSpace:
                 f"the action space {self.name} always moves the camera", setting="translation", value=False
             )
         return self.turning
-
-    @property
-    def while_watching(self) -> str:
-        """`watching`, or `lines` with an introduction."""
-        return self.watching or f"{WHILE_WATCHING}\n{self.lines}"
 
     @property
     def while_still(self) -> str:

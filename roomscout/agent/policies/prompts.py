@@ -42,17 +42,23 @@ _GIVES_ANSWER = f"""\
 
 {_LENS} {_WHITE} {{advice}}"""
 
-_FORMS = {
-    "system": f"""\
-You are inside a 3D scan of a room and see it through a camera that you control. You have to answer one question about \
-the room. Each turn shows you the current view. {_REPLY} that either moves the camera or gives your answer:
+_WOULD_MOVE = (
+    "What follows says how you would move the camera if you controlled it. It is recorded and not carried out:"
+)
+_EXPLORES = f"""\
 {{action}}
 
 {{actions}}
 - answer: null while you are exploring; at the end, {{answer_form}}.
 - done: true only together with your final answer, which ends the exploration.
 
-{_LENS} The camera stays inside the room and cannot pass through walls or furniture; the next message says when a move \
+{_LENS}"""
+
+_FORMS = {
+    "system": f"""\
+You are inside a 3D scan of a room and see it through a camera that you control. You have to answer one question about \
+the room. Each turn shows you the current view. {_REPLY} that either moves the camera or gives your answer:
+{_EXPLORES} The camera stays inside the room and cannot pass through walls or furniture; the next message says when a move \
 was blocked. {_WHITE} {{advice}}""",
     "watching": f"""\
 You see a 3D scan of a room through a moving camera, which you do not control. You have to answer one question about \
@@ -72,13 +78,7 @@ the room. Each turn shows you the current view. {_REPLY}:
 You are inside a 3D scan of a room and see it through a camera that you can turn in place. You have to answer one \
 question about the room. Each turn shows you the current view. {_REPLY} that either turns the camera or gives your \
 answer:
-{{action}}
-
-{{actions}}
-- answer: null while you are exploring; at the end, {{answer_form}}.
-- done: true only together with your final answer, which ends the exploration.
-
-{_LENS} The camera stays where it is. {_WHITE} {{advice}}""",
+{_EXPLORES} The camera stays where it is. {_WHITE} {{advice}}""",
 }
 """The system templates for every action space, by the field of Prompts or Variants that has each for the default one."""
 _SCALE = "(0 is level, negative looks down)"
@@ -87,7 +87,8 @@ _SCALE = "(0 is level, negative looks down)"
 def _in_space(name: str, form: str, space: ActionSpace) -> str:
     """The system template of one of _FORMS, in the words of an action space; raises SettingError if it has no such."""
     used = space.at_place if name == "turning" else space
-    lines = {"watching": used.while_watching, "one_view": used.while_still, "at_once": used.while_still}
+    watching = used.watching or f"{_WOULD_MOVE}\n{used.lines}"
+    lines = {"watching": watching, "one_view": used.while_still, "at_once": used.while_still}
     composed = form.replace("{actions}", lines.get(name, used.lines))
     if used is not METRIC and "{actions}" in form:  # its example is filled in with the rest
         example = used.example(still=name in ("one_view", "at_once"))
