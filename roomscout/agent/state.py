@@ -164,11 +164,6 @@ class QuestionState:
             messages[1 + 2 * turn] = hidden_message(self.rules.prompts, self.question, observation, previous)
         return self.conversation.showing(messages)
 
-    @property
-    def in_one_message(self) -> bool:
-        """Whether one message shows all that the question shows."""
-        return self.rules.at_once or self.rules.video is not None
-
     def reset(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> None:
         """Begin at turn 0, or at a recorded one; raises ScanNotFound, SceneError or RenderError."""
         self.begin(self.opened(library, first))

@@ -108,7 +108,7 @@ def _replay(state: QuestionState, run: Run, recorded: Sequence[Turn]) -> None:
         run.turn_taken()
     run.policy.recall(state)
     messages = state.recorded_messages()
-    if messages or not state.in_one_message:  # the one message of all views or frames is not built again
+    if messages or not (state.rules.at_once or state.rules.video):  # one message of everything is not built again
         run.log.messages(state.episode, messages)
 
 
