@@ -53,10 +53,6 @@ console = _Console()
 class _ConsoleHandler(logging.Handler):
     """Prints log lines, with outside text escaped, above the progress bar if there is one."""
 
-    def __init__(self, level: int, formatter: LogFormatter) -> None:
-        super().__init__(level)
-        self.setFormatter(formatter)
-
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""
         print_to_console(self.format(record))
@@ -75,20 +71,22 @@ def log_to_console(level: int = logging.INFO) -> None:
     all but results, warnings and errors. Characters that the encoding lacks are escaped."""
     replace_unencodable(sys.stdout)
     formatter = RunLogFormatter() if level == logging.DEBUG else LogFormatter()
-    _print_lines_of("", _ConsoleHandler(level, formatter))
+    _print_lines_of("", level, formatter)
     logging.getLogger(OUR_LOGGER).setLevel(logging.DEBUG)
 
 
 def log_turns_to_console() -> None:
     """Also print each reply and its action from now on; not for a console that prints DEBUG anyway."""
-    _print_lines_of(TURNS_LOGGER, _ConsoleHandler(logging.DEBUG, LogFormatter()))
+    _print_lines_of(TURNS_LOGGER, logging.DEBUG, LogFormatter())
 
 
-def _print_lines_of(name: str, handler: _ConsoleHandler) -> None:
+def _print_lines_of(name: str, level: int, formatter: LogFormatter) -> None:
     """Print a logger's lines from now on, instead of those that an earlier call in this process asked for."""
     logger = logging.getLogger(name)
     for earlier in [each for each in logger.handlers if isinstance(each, _ConsoleHandler)]:
         logger.removeHandler(earlier)
+    handler = _ConsoleHandler(level)
+    handler.setFormatter(formatter)
     logger.addHandler(handler)
 
 

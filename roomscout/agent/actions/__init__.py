@@ -1,7 +1,7 @@
 """Action spaces, by which a model says how to move the camera: each module here has those of one kind."""
 
-import importlib
 from functools import cache
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from roomscout.base.errors import SettingError
@@ -27,8 +27,7 @@ SPACES = {
 def find_space(name: str) -> "ActionSpace":
     """The space of a name, one here or a user's as path/to/file.py:NAME; raises SettingError."""
     if name in SPACES:
-        module, _, attribute = SPACES[name].partition(":")
-        return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+        return resolve_name(f"{__name__}.{SPACES[name]}")
     try:
         space = load_attribute(name)
     except NotLoadable as error:
