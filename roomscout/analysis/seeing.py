@@ -132,7 +132,7 @@ class _ScanViews:
         self.boxes = boxes
         self.camera = camera
         self._scene = recorded_scene(scan, facts.setting("up_axis"), facts.setting("scale"))
-        require_same_frame(self._scene, boxes, f"{boxes_file(Path(scan.file))}, scene {scene_name}")
+        require_same_frame(self._scene, boxes, Path(scan.file), scene_name)
         self._geometry = geometry_of(boxes)
         self._coverage = SurfaceCoverage(self._scene)
         self._seen: dict[CameraPose, tuple[np.ndarray, np.ndarray]] = {}

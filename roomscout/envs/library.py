@@ -14,7 +14,7 @@ import numpy as np
 
 from roomscout import UpAxis
 from roomscout.base.shots import VIEW
-from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
+from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, Layouts, scan_of, scan_sha256
@@ -165,7 +165,7 @@ class ScanLibrary:
             if key not in self._boxes:
                 try:
                     boxes = known_boxes(self._known_boxes, path, name)
-                    require_same_frame(self.scene_of(question), boxes, f"{boxes_file(path)}, scene {name}")
+                    require_same_frame(self.scene_of(question), boxes, path, name)
                 except BoxError as error:
                     raise SceneError(str(error)) from None
                 self._boxes[key] = boxes

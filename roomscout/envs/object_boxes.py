@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.data.boxes import BOXES_FILES, BoxError, KnownBoxes, ObjectBox
+from roomscout.data.boxes import BOXES_FILES, BoxError, KnownBoxes, ObjectBox, boxes_file
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.scene import Scene
 from roomscout.rendering.visibility import Boxes, enough_pixels, fitting, object_pixels
@@ -50,12 +50,12 @@ def fitting_share(scene: Scene, boxes: Sequence[ObjectBox]) -> float:
     return float(fitting(points, geometry_of(boxes)).mean())
 
 
-def require_same_frame(scene: Scene, boxes: Sequence[ObjectBox], place: str) -> None:
-    """Raise BoxError, which names the `place` of the boxes, unless enough of them fit the scan's surface."""
+def require_same_frame(scene: Scene, boxes: Sequence[ObjectBox], scan: Path, scene_name: str) -> None:
+    """Raise BoxError, which names the file of the boxes, unless enough of them fit the surface of the scan."""
     share = fitting_share(scene, boxes)
     if share < FITTING_SHARE:
         raise BoxError(
-            f"{place}: only {round(share * len(boxes))} of {len(boxes)} boxes fit the surface of the scan, so they are "
-            "in other coordinates or another unit: give them in metres and in the coordinates of the scan as it is "
-            "loaded, z up (docs/data.md, Boxes of objects)"
+            f"{boxes_file(scan)}, scene {scene_name}: only {round(share * len(boxes))} of {len(boxes)} boxes fit the "
+            "surface of the scan, so they are in other coordinates or another unit: give them in metres and in the "
+            "coordinates of the scan as it is loaded, z up (docs/data.md, Boxes of objects)"
         )

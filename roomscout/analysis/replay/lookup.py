@@ -7,7 +7,7 @@ from roomscout.analysis.replay.page import Replay
 from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.analysis.scans import require_recorded
 from roomscout.base.text import listed
-from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
+from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
 from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.envs.object_boxes import require_same_frame
 from roomscout.rendering.scene import SceneError, load_scene
@@ -42,7 +42,7 @@ def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Rep
     missing = []
     try:
         boxes = KnownBoxes().of(path, scene_name)
-        require_same_frame(scene, boxes, f"{boxes_file(path)}, scene {scene_name}")
+        require_same_frame(scene, boxes, path, scene_name)
         objects = answer.named(boxes)
     except BoxError as error:
         missing.append(f"No boxes of objects are drawn: {error}.")
