@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from threading import Event
-from typing import NamedTuple
 
 from roomscout.agent.checks import DECIDING
 from roomscout.agent.opening import Opened
@@ -36,12 +35,8 @@ from roomscout.runs.records import EpisodeId, ResultRow
 log = logging.getLogger(__name__)
 
 
-class Due(NamedTuple):
-    """A turn that is due: of which questions, what it shares with others, and the block in which it is taken."""
-
-    batch: Sequence[QuestionState]
-    run: Run
-    guarded: AbstractContextManager[None]
+Due = tuple[Sequence[QuestionState], Run, AbstractContextManager[None]]
+"""A turn that is due: of which questions, what it shares with others, and the block in which it is taken."""
 
 
 def main_vsi_bench_loop(
@@ -107,9 +102,9 @@ def _in_turn(scheduler: Scheduler, run: Run, progress: Progress) -> Iterator[Due
             if not alone:
                 announce(batch)
             if alone or (len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns):
-                yield Due(batch, run, failing(batch[0]))
+                yield batch, run, failing(batch[0])
             else:
-                yield Due(batch, run, turn_of(batch, scheduler, run))
+                yield batch, run, turn_of(batch, scheduler, run)
             settle(batch, run, progress)
             begin(scheduler, run, progress)
 

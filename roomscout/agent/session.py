@@ -116,7 +116,7 @@ class Session:
             command = resume_command(record.resume_words, record.folder, record.resume_flags)
             self.log = opened_again(record.folder, command, record.retry_failed, self.stack)
             require_same_scans(self.log, spec.questions, spec.world)
-            if not self.is_pending:
+            if not spec.questions.pending(self.log):
                 log.log(RESULT, "Nothing to do: every question of %s is finished", record.folder)
                 return None
         opened = self.opened or self.stack.enter_context(closing(open_run(spec)))
@@ -153,15 +153,6 @@ class Session:
         if self.show_view is not None and self.log is not None:
             self.show_view(state, self.log.folder / str(state.episode) / image_name(state.turn))
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether an answer is to come."""
-        questions = self.spec.questions
-        journal = self.log
-        return journal is None or any(
-            pending_samples(journal, question.id, questions.samples) for question in questions.here
-        )
-
     def facts(self) -> SessionFacts:
         """The figures of this process so far."""
         assert self.run is not None, "a session that has started has figures"
@@ -182,7 +173,7 @@ class Session:
         if run_log is None:  # in memory
             return
         budget = None if self.run is None else self.run.budget
-        if budget is None or not budget.is_spent or not self.is_pending:
+        if budget is None or not budget.is_spent or not self.spec.questions.pending(run_log):
             facts = None if self.run is None else self.facts()
             self.outcome = report(run_log, facts)
             return

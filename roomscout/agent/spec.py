@@ -17,6 +17,7 @@ from roomscout.envs.library import CameraSettings, SceneLibrary
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.vllm import VllmOptions
 from roomscout.rendering.renderers import Renderer
+from roomscout.runs.journal import Journal, pending_samples
 from roomscout.runs.prices import Price
 from roomscout.runs.records import PartRecord
 
@@ -35,6 +36,10 @@ class QuestionSpec:
     def episodes(self) -> int:
         """The number of answers."""
         return len(self.here) * self.samples
+
+    def pending(self, journal: Journal) -> int:
+        """The number of answers to come."""
+        return sum(len(pending_samples(journal, question.id, self.samples)) for question in self.here)
 
     @property
     def pictures(self) -> int:

@@ -134,8 +134,7 @@ class Parts:
     def pending(self) -> int:
         """The number of answers to come."""
         assert self.log is not None
-        samples = self.run.questions.samples
-        return sum(len(pending_samples(self.log, question.id, samples)) for question in self.run.questions.here)
+        return self.run.questions.pending(self.log)
 
     def answer_on(self, workers: Cluster | Processes, probe: Path) -> list[Part]:
         """Let workers answer all pending parts; returns those that an unexpected error stopped."""
