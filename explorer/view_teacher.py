@@ -41,10 +41,6 @@ class ViewTeacher(Policy):
         """The actions in the teacher's replies."""
         return [self._decision(state) for state in states]
 
-    def recall(self, state: QuestionState) -> None:
-        """Rebuild the conversation from the recorded turns."""
-        state.recall()
-
     def _decision(self, state: QuestionState) -> Decision:
         state.messages()
         return state.read(Reply(self._reply(state)))

@@ -129,10 +129,6 @@ class HumanPolicy(Policy):
         """Queue a question behind those that its person has."""
         self._begun[self.lane(state)[0]].append(state.episode)
 
-    def recall(self, state: QuestionState) -> None:
-        """Rebuild the conversation from the recorded turns."""
-        state.recall()
-
     def forget(self, state: QuestionState) -> None:
         """Go on to the person's next question."""
         name, _ = self.lane(state)

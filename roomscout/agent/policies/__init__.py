@@ -103,8 +103,9 @@ class Policy(Protocol):
         return None
 
     def recall(self, state: "QuestionState") -> None:
-        """Restore a question's turns from before the run was resumed."""
-        return None
+        """Restore a question's turns from before the run was resumed: the conversation, if it is asked in prompts."""
+        if self.reads_prompts:
+            state.recall()
 
     def forget(self, state: "QuestionState") -> None:
         """Release everything kept for a question; ignores unknown ones."""

@@ -70,10 +70,6 @@ class ModelPolicy(Policy):
         replies = self.backend.generate([state.messages_if_last() for state in states], states[0].rules.form)
         return [state.read(reply, last_turn=True) for state, reply in zip(states, replies, strict=True)]
 
-    def recall(self, state: QuestionState) -> None:
-        """Rebuild the conversation from the recorded turns."""
-        state.recall()
-
     def forget(self, state: QuestionState) -> None:
         """Release the conversation's cached keys and values."""
         self.backend.release(state.conversation)
