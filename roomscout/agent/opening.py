@@ -9,7 +9,6 @@ from pathlib import Path
 
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.replies import action_format
 from roomscout.agent.spec import RunSpec
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import ScanLibrary, SceneLibrary
@@ -90,7 +89,7 @@ def _policy_of(spec: RunSpec, stack: ExitStack) -> Policy | None:
     if engine.options is None:
         return None
     backend = make_backend(engine.name, engine.options, engine.server, engine.vllm)
-    policy = ModelPolicy(backend, action_format(engine.constrained), spec.rules.prompts)
+    policy = ModelPolicy(backend, spec.rules.prompts)
     stack.callback(policy.close)
     return policy
 
@@ -111,5 +110,5 @@ def taken_over(before: RunSpec, opened: Opened, spec: RunSpec) -> Opened | None:
     as_loaded = attrgetter("name", *(f"options.{name}" for name in SET_BY_LOADING), "options.memory_fraction")
     if engine.options is None or as_loaded(before.engine) != as_loaded(engine):
         return None
-    again = ModelPolicy(backend.with_options(engine.options), action_format(engine.constrained), spec.rules.prompts)
+    again = ModelPolicy(backend.with_options(engine.options), spec.rules.prompts)
     return replace(opened, policy=again)

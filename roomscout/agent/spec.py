@@ -84,7 +84,6 @@ class EngineSpec:
     options: ModelOptions | None = None  # how the model is loaded and replies
     server: ServerOptions | None = None  # the servers that have it
     vllm: VllmOptions | None = None  # the vLLM server to start for it
-    constrained: bool = False  # whether replies are constrained to actions
     device: str = "auto"  # the device of the model, whose memory and load are sampled
 
 

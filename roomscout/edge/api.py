@@ -165,7 +165,6 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     """
     from roomscout.agent.policies.model import ModelPolicy
     from roomscout.agent.policies.prompts import model_prompts
-    from roomscout.agent.policies.replies import action_format
     from roomscout.edge.engine import model_options, server_options
     from roomscout.edge.memory import MemoryPlan, suited_to_model
     from roomscout.edge.plan import config_errors
@@ -199,7 +198,7 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
         backend = make_backend(chosen.model, options, server)
     else:
         backend = TransformersBackend(model, processor, options, name=name)
-    policy = ModelPolicy(backend, action_format(chosen.constrained), prompts)
+    policy = ModelPolicy(backend, prompts)
     policy.name = chosen.model
     names = {*MODEL_SETTINGS, "engine", *(names_in(ServerSettings) if on_server else ())} - {"model"}
     policy.settings = {name: getattr(chosen, name) for name in names}
@@ -210,7 +209,6 @@ def _policy_of_object(model: Any, settings: Mapping[str, Any]) -> Policy:
     """The policy that asks a function or a backend; raises ConfigError or ModelError."""
     from roomscout.agent.policies.model import ModelPolicy
     from roomscout.agent.policies.prompts import model_prompts
-    from roomscout.agent.policies.replies import action_format
     from roomscout.edge.plan import config_errors
     from roomscout.models.engines import backend_from
 
@@ -220,7 +218,7 @@ def _policy_of_object(model: Any, settings: Mapping[str, Any]) -> Policy:
     chosen = settings_in_python({}, settings)
     with config_errors():
         prompts = model_prompts(chosen.prompts, chosen.model)
-    return ModelPolicy(backend_from(model), action_format(False), prompts)
+    return ModelPolicy(backend_from(model), prompts)
 
 
 def _shown(model: object) -> str:

@@ -55,7 +55,7 @@ def engine_of(basis: Basis, memory: MemoryPlan) -> EngineSpec:
     if settings.engine == "vllm":
         vllm = VllmOptions(images=images, tensor_parallel_size=memory.tensor_parallel)
     options = model_options(settings, memory)
-    return EngineSpec(settings.model, None, options, server, vllm, settings.constrained, settings.device)
+    return EngineSpec(settings.model, None, options, server, vllm, settings.device)
 
 
 def model_options(settings: ModelSettings, memory: MemoryPlan) -> ModelOptions:

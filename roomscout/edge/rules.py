@@ -38,8 +38,9 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
     )
     prompts = _prompts(basis, rules)
     space = find_space(settings.actions)
-    form = ReplyFormat() if basis.model is None else basis.model.reply_format
-    if form.grammar is not None or (basis.policy is None and settings.constrained):
+    form = ReplyFormat()
+    constrained = settings.constrained if basis.policy is None else basis.policy.settings.get("constrained")
+    if constrained:
         allowed = space if settings.translation else space.at_place
         form = action_format(True, allowed)
     mover = named_mover(settings.who_moves, settings.seed, world.camera.intrinsics, settings.translation)

@@ -5,27 +5,24 @@ from collections.abc import Callable, Sequence
 
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts
-from roomscout.agent.policies.replies import action_format, outside_thoughts
+from roomscout.agent.policies.replies import outside_thoughts
 from roomscout.agent.state import QuestionState, Rules
-from roomscout.models import Backend, EarlyBackend, Reply, ReplyFormat
+from roomscout.models import Backend, EarlyBackend, Reply
 
 log = logging.getLogger(__name__)
 
 
 class ModelPolicy(Policy):
     """Sends the messages of each question to a model; the question reads the reply by the rules of its run, made from
-    `prompts`, by default those of the backend's checkpoint folder, and from `reply_format`."""
+    `prompts`, by default those of the backend's checkpoint folder."""
 
     reads_prompts = True
 
-    def __init__(
-        self, backend: Backend, reply_format: ReplyFormat | None = None, prompts: Prompts | None = None
-    ) -> None:
+    def __init__(self, backend: Backend, prompts: Prompts | None = None) -> None:
         self.name = backend.name
         self.concurrent = backend.concurrent
         self.backend = backend
         self.prompts = prompts or checkpoint_prompts(backend.name)
-        self.reply_format = reply_format or action_format()
         self.decides_each = isinstance(backend, EarlyBackend) and type(self).decide is ModelPolicy.decide
         self._warned: Rules | None = None
 
