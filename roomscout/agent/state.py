@@ -36,7 +36,7 @@ from roomscout.runs.records import (
 )
 
 if TYPE_CHECKING:
-    from roomscout.agent.policies.movers import Move, Mover
+    from roomscout.agent.policies.movers import Mover
 
 
 class Status(StrEnum):
@@ -87,7 +87,7 @@ class QuestionState:
     status: Status = Status.WAITING  # how far the question is
     failed_part: str | None = None  # one of FAILED_PART in agent/turns.py, such as "scan" (not found), if it failed
     error: str | None = None  # why it failed, if it did
-    path: "Sequence[Move]" = ()  # the moves of a mover that knows them as the question begins
+    path: Sequence[Decision] = ()  # the moves of a mover that knows them as the question begins
     not_shown: str = ""  # what such a path does not show well of what the question needs
     conversation: Conversation = field(init=False)
     """All messages with all images so far; empty without a model. Its id differs between samples, as does randomness
@@ -192,7 +192,7 @@ class QuestionState:
         if self.rules.mover is not None:
             self.rules.mover.begin(self)
 
-    def shorten(self, path: "Sequence[Move]", not_shown: str) -> None:
+    def shorten(self, path: Sequence[Decision], not_shown: str) -> None:
         """Allow these moves alone, before turn 0; `not_shown` is what they do not show well of what is needed."""
         self.environment.limit(len(path))
         self.path = path
@@ -259,11 +259,9 @@ class QuestionState:
         wanted = decision.action
         if self.is_last_turn or (rules.mover is None and wanted.done and self.turn >= rules.min_turns):
             return decision
-        if rules.mover is None:
-            action = wanted.unanswered if wanted.done else wanted
-            outcome = decision.outcome
-        else:
-            action, outcome = rules.mover.next_move(self)
+        moved = decision if rules.mover is None else rules.mover.next_move(self)
+        action = moved.action.unanswered if moved.action.done else moved.action
+        outcome = moved.outcome
         if not rules.translation and action != action.turns_alone:
             action = action.turns_alone
             outcome = None

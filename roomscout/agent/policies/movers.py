@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from roomscout.agent.policies import Decision
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import SettingError
 from roomscout.data.boxes import Needed, needed_for
@@ -24,7 +25,6 @@ from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.paths import Paths
 from roomscout.rendering.scene import Scene, SceneError
 from roomscout.rendering.views import SurfaceCoverage
@@ -47,13 +47,6 @@ CUT = 0.5
 """What an object counts that is seen well, but cut by the edge of the view."""
 
 
-class Move(NamedTuple):
-    """What the camera does in a turn; `outcome` is where that takes it, None if the scene decides."""
-
-    action: CameraAction
-    outcome: MoveOutcome | None = None
-
-
 class Mover:
     """Moves the camera of many questions, from any thread. What moves it further than the run allows only turns it."""
 
@@ -70,7 +63,7 @@ class Mover:
     def begin(self, state: QuestionState) -> None:
         """Prepare for a question at its first view, such as by finding its `path`; raises SceneError to fail it."""
 
-    def next_move(self, state: QuestionState) -> Move:
+    def next_move(self, state: QuestionState) -> Decision:
         """The next move of a question that has one left, by default that of its `path`."""
         return state.path[state.turn]
 
@@ -86,9 +79,9 @@ class Still(Mover):
 class Spin(Mover):
     """Turns left in place by equal angles: the views of a question, the first included, divide 360 degrees evenly."""
 
-    def next_move(self, state: QuestionState) -> Move:
+    def next_move(self, state: QuestionState) -> Decision:
         """A turn by 360 degrees divided by the number of views, to a tenth of a degree."""
-        return Move(CameraAction(rotation_angle_degrees=round(360.0 / (state.steps + 1), 1)))
+        return Decision(CameraAction(rotation_angle_degrees=round(360.0 / (state.steps + 1), 1)))
 
 
 class RandomMoves(Mover):
@@ -98,7 +91,7 @@ class RandomMoves(Mover):
     MOST_DRAWS = 200
     """After this many stopped moves, the camera turns in place."""
 
-    def next_move(self, state: QuestionState) -> Move:
+    def next_move(self, state: QuestionState) -> Decision:
         """A random move."""
         draw = random.Random(f"{self._seed} moves {state.conversation.id} {state.turn}")
         most_deg = round(ROTATION_LIMIT_DEG)
@@ -110,8 +103,8 @@ class RandomMoves(Mover):
             action = CameraAction(float(turn), forward / 100, left / 100, up / 100)
             outcome = state.environment.outcome(action)
             if not outcome.blocked and not outcome.clipped:
-                return Move(action)
-        return Move(CameraAction(float(draw.randint(-most_deg, most_deg))))
+                return Decision(action)
+        return Decision(CameraAction(float(draw.randint(-most_deg, most_deg))))
 
 
 class GreedyCoverage(Mover):
@@ -128,10 +121,10 @@ class GreedyCoverage(Mover):
         super().__init__(seed, camera, translation)
         self._searched = WeakKeyDictionary[Scene, dict[tuple[CameraPose, ...], tuple[CameraAction, float]]]()
 
-    def next_move(self, state: QuestionState) -> Move:
+    def next_move(self, state: QuestionState) -> Decision:
         """The move to the best candidate."""
         poses = [observation.pose for observation in state.observations]
-        return Move(self._to_new_surface(state.environment, poses)[0])
+        return Decision(self._to_new_surface(state.environment, poses)[0])
 
     def _to_new_surface(self, env: ExplorationEnv, poses: Sequence[CameraPose]) -> tuple[CameraAction, float]:
         """The move that shows the most new surface, and which share of all that is; each path is searched once."""
@@ -204,12 +197,12 @@ class ShowNeeded(GreedyCoverage):
         """Find the path, which shortens the episode; raises SceneError if the scan's boxes are not known."""
         env = state.environment
         question = state.question
-        path = list[Move]()
+        path = list[Decision]()
         if question.kind.judges_camera:
             pose = env.observation.pose
             for action in way_to_truth(env, question)[: state.steps]:
                 outcome = env.outcome(action, pose)
-                path.append(Move(action, outcome))
+                path.append(Decision(action, outcome=outcome))
                 pose = outcome.pose
             state.shorten(path, "")
             return
@@ -224,7 +217,7 @@ class ShowNeeded(GreedyCoverage):
             if move is None:
                 break
             outcome = env.outcome(move, poses[-1])
-            path.append(Move(move, outcome))
+            path.append(Decision(move, outcome=outcome))
             poses.append(outcome.pose)
             np.maximum(objects.best, objects.values(outcome.pose), out=objects.best)
         missing = objects.not_well(poses)
@@ -387,7 +380,7 @@ class RecordedMoves(Mover):
             this = file.path if file else "this one"
             theirs = scan.file if scan else "of that run"
             raise SceneError(f"{seen} than {this}: use the scan {theirs}", setting="moves_of")
-        state.path = [Move(turn.action.unanswered, turn.move) for turn in turns]
+        state.path = [Decision(turn.action.unanswered, outcome=turn.move) for turn in turns]
 
 
 def named_mover(name: str, seed: int, camera: Intrinsics, translation: bool) -> Mover | None:
