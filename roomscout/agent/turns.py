@@ -28,7 +28,7 @@ from roomscout.models import ModelError
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.journal import Journal
-from roomscout.runs.records import EpisodeId, ForcedAnswer, ScanRecord, Turn
+from roomscout.runs.records import EpisodeId, ForcedAnswer, Turn
 
 log = logging.getLogger(__name__)
 
@@ -192,9 +192,8 @@ def record_turn(state: QuestionState, run: Run, waited: Mapping[str, float]) -> 
     """Record a question's last turn, with what the engine `waited` before it, and with turn 0 its scan file, if any."""
     turn = state.turns[-1]
     turn = replace(turn, seconds=replace(turn.seconds, **waited))
-    file = run.library.scan_file(state.question) if turn.turn == 0 else None
-    if file is not None:
-        turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256, **vars(state.question.frame)))
+    if turn.turn == 0:
+        turn = replace(turn, scan=run.library.scan_file(state.question))
     run.log.turn(state.episode, turn, state.recorded_messages())
 
 

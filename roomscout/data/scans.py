@@ -5,14 +5,18 @@ import hashlib
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from roomscout import UpAxis
 from roomscout.base.errors import Refusal
 from roomscout.base.grouping import grouped
+from roomscout.base.record import OmittedIfEmpty
 from roomscout.base.tables import Table
 from roomscout.base.text import on_disk
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question
+from roomscout.data.scan_frames import ScanFrame
 
 Layouts = Mapping[str, tuple[str, ...]]  # paths below the root of a dataset, the first that exists counts; with {scene}
 
@@ -46,6 +50,21 @@ _MAX_NAME_BYTES = 200  # most file systems allow 255, extension included
 
 class ScanNotFound(Refusal):
     """A scene has no scan file. The message lists the paths that were tried."""
+
+
+@dataclass(frozen=True)
+class ScanRecord:
+    """The file of a question's scan, the SHA-256 of its bytes, and its unit and up axis if they are not the run's."""
+
+    file: str
+    sha256: str
+    scale: OmittedIfEmpty[float | None] = None
+    up_axis: OmittedIfEmpty[UpAxis | None] = None
+
+    @property
+    def frame(self) -> ScanFrame:
+        """The unit and the up axis, as far as the question gave them."""
+        return ScanFrame(self.scale, self.up_axis)
 
 
 def layouts_of(benchmark: Benchmark) -> Layouts:

@@ -8,7 +8,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from roomscout.base.shots import VIEW
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame
-from roomscout.data.scans import LAYOUTS, Layouts, scan_of, scan_sha256
+from roomscout.data.scans import LAYOUTS, Layouts, ScanRecord, scan_of, scan_sha256
 from roomscout.data.starts import Start
 from roomscout.envs.object_boxes import known_boxes, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -46,13 +46,6 @@ class CameraSettings:
         return Intrinsics(*self.image_size, self.focal_px)
 
 
-class ScanFile(NamedTuple):
-    """A scan's file and its `scan_sha256`."""
-
-    path: Path
-    sha256: str
-
-
 class SceneLibrary(Protocol):
     """The scene and the first view of each question, and the renderer of all views. Methods may be called from many
     threads."""
@@ -67,8 +60,8 @@ class SceneLibrary(Protocol):
     def first_view(self, question: Question) -> FirstView:
         """View 0 of the question; raises ScanNotFound, SceneError or RenderError."""
 
-    def scan_file(self, question: Question) -> ScanFile | None:
-        """The file of the question's scene, None if there is none; raises ScanNotFound or SceneError."""
+    def scan_file(self, question: Question) -> ScanRecord | None:
+        """The record of the question's scan file, None if there is none; raises ScanNotFound or SceneError."""
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """The boxes of the objects in the question's scene, at least one; raises ScanNotFound or SceneError."""
@@ -151,10 +144,10 @@ class ScanLibrary:
         """The question's scan, loaded; raises ScanNotFound or SceneError."""
         return self._scenes.get(self.scan_of(question), question.up_axis, question.scale)
 
-    def scan_file(self, question: Question) -> ScanFile:
-        """The question's scan file; raises ScanNotFound or SceneError."""
+    def scan_file(self, question: Question) -> ScanRecord:
+        """The record of the question's scan file; raises ScanNotFound or SceneError."""
         path = self.scan_of(question)
-        return ScanFile(path, self._fingerprint(path))
+        return ScanRecord(str(path), self._fingerprint(path), **vars(question.frame))
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """The boxes of the objects in the question's scan; raises ScanNotFound, and SceneError if none are known."""

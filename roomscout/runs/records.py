@@ -10,13 +10,12 @@ import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, WrapSerializer
 from typing_extensions import TypedDict
 
-from roomscout import UpAxis
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import Reference
 from roomscout.data.question import Question
-from roomscout.data.scan_frames import ScanFrame
+from roomscout.data.scans import ScanRecord as ScanRecord
 from roomscout.data.sources import Source
 from roomscout.data.video_frames import FramesRecord
 from roomscout.envs.actions import CameraAction
@@ -74,21 +73,6 @@ class TurnSeconds:
     write: float = 0.0  # encoding and writing the images
     wait_views: OmittedIfEmpty[float] = 0.0  # of an engine that takes batches, for views or scans
     wait_other: OmittedIfEmpty[float] = 0.0  # of such an engine, for other reasons
-
-
-@dataclass(frozen=True)
-class ScanRecord:
-    """The file of a question's scan, the SHA-256 of its bytes, and its unit and up axis if they are not the run's."""
-
-    file: str
-    sha256: str
-    scale: OmittedIfEmpty[float | None] = None
-    up_axis: OmittedIfEmpty[UpAxis | None] = None
-
-    @property
-    def frame(self) -> ScanFrame:
-        """The unit and the up axis, as far as the question gave them."""
-        return ScanFrame(self.scale, self.up_axis)
 
 
 def image_name(turn: int, name: str = VIEW) -> str:

@@ -377,7 +377,7 @@ class RecordedMoves(Mover):
         other_scan = scan is not None and file is not None and scan.sha256 != file.sha256
         if other_scan or turns[0].pose != state.observations[0].pose:
             seen = f"{self._folder} has seen {state.question.scene_name} in another scan"
-            this = file.path if file else "this one"
+            this = file.file if file else "this one"
             theirs = scan.file if scan else "of that run"
             raise SceneError(f"{seen} than {this}: use the scan {theirs}", setting="moves_of")
         state.path = [Decision(turn.action.unanswered, outcome=turn.move) for turn in turns]
