@@ -87,7 +87,7 @@ class QuestionState:
     status: Status = Status.WAITING  # how far the question is
     failed_part: str | None = None  # one of FAILED_PART in agent/turns.py, such as "scan" (not found), if it failed
     error: str | None = None  # why it failed, if it did
-    path: Sequence[Decision] = ()  # the moves of a mover that knows them as the question begins
+    path: Sequence[Decision] = ()  # the moves, if who moves knows them as the question begins
     not_shown: str = ""  # what such a path does not show well of what the question needs
     conversation: Conversation = field(init=False)
     """All messages with all images so far; empty without a model. Its id differs between samples, as does randomness

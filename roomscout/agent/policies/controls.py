@@ -7,7 +7,6 @@ from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.movers import way_to_truth
 from roomscout.agent.state import QuestionState
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
-from roomscout.runs.records import EpisodeId
 
 
 class RandomPolicy(Policy):
@@ -52,19 +51,12 @@ class PlannerPolicy(StayPolicy):
 
     name = "planner"
 
-    def __init__(self, seed: int = 0) -> None:
-        super().__init__(seed)
-        self._ways: dict[EpisodeId, list[CameraAction]] = {}
-
     def begin(self, state: QuestionState) -> None:
         """Find the way; raises SceneError if there is none."""
         if state.question.kind.judges_camera and state.question.ground_truth:
-            self._ways[state.episode] = way_to_truth(state.environment, state.question)
+            way = way_to_truth(state.environment, state.question)
+            state.path = [Decision(action) for action in way[: state.steps]]
 
     def _action(self, state: QuestionState) -> CameraAction:
-        way = self._ways.get(state.episode, [])[: state.steps]
-        return way[state.turn] if state.turn < len(way) else super()._action(state)
-
-    def forget(self, state: QuestionState) -> None:
-        """Forget the way."""
-        self._ways.pop(state.episode, None)
+        goes = state.question.kind.judges_camera and state.turn < len(state.path)
+        return state.path[state.turn].action if goes else super()._action(state)
