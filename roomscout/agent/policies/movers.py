@@ -197,19 +197,15 @@ class ShowNeeded(GreedyCoverage):
         """Find the path, which shortens the episode; raises SceneError if the scan's boxes are not known."""
         env = state.environment
         question = state.question
-        path = list[Decision]()
         if question.kind.judges_camera:
-            pose = env.observation.pose
-            for action in way_to_truth(env, question)[: state.steps]:
-                outcome = env.outcome(action, pose)
-                path.append(Decision(action, outcome=outcome))
-                pose = outcome.pose
-            state.shorten(path, "")
+            way = way_to_truth(env, question)
+            state.shorten([Decision(action) for action in way[: state.steps]], "")
             return
         boxes = env.library.boxes_of(question)
         needed = needed_for(question.question, question.options, boxes)
         places = [[place for place, box in enumerate(boxes) if box in category.boxes] for category in needed]
         objects = NeededObjects(env.scene, geometry_of(boxes), needed, places, self._camera, np.zeros(len(boxes)))
+        path = list[Decision]()
         poses = [env.observation.pose]
         objects.best[:] = objects.values(poses[0])
         while len(path) < state.steps:
