@@ -1,4 +1,11 @@
-"""How messages name a setting: by its flag."""
+"""How messages name a setting, by its flag, and its value."""
+
+
+def as_words(value: object) -> str:
+    """A value of a setting as text: several by spaces, a number without zeros at its end."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def flag(name: str, value: object = None) -> str:
@@ -6,7 +13,7 @@ def flag(name: str, value: object = None) -> str:
     name = "continue" if name == "continue_from" else name.replace("_", "-")
     if value is None or isinstance(value, bool):
         return f"--no-{name}" if value is False else f"--{name}"
-    return f"--{name} {f'{value:g}' if isinstance(value, float) else value}"
+    return f"--{name} {as_words(value)}"
 
 
 def in_words(error: BaseException) -> str:

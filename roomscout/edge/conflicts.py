@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
@@ -72,9 +71,7 @@ class Conflicts:
         return matches if sign == "=" else self._is_given(name) and not matches
 
     def _shown(self, name: str) -> str:
-        value: Any = getattr(self.settings, name)
-        words = " ".join(map(str, value)) if isinstance(value, tuple) else value
-        return flag(name, words)
+        return flag(name, getattr(self.settings, name))
 
 
 def _parts(term: str) -> tuple[str, str, str]:

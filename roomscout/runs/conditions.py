@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from roomscout.base.wording import as_words
 from roomscout.data.benchmarks import DEFAULT, benchmark_names, find_benchmark
 
 if TYPE_CHECKING:
@@ -61,11 +62,7 @@ def _basics(facts: "RunFacts") -> list[str]:
 
 
 def _in_words(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = str(value)
+    text = as_words(value)
     return text[:SHORT] if re.fullmatch("[0-9a-f]{64}", text) else text
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from roomscout.agent.policies import Decision
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import SettingError
+from roomscout.base.wording import as_words
 from roomscout.data.boxes import Needed, needed_for
 from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG, CameraAction
@@ -313,13 +314,6 @@ class NeededObjects:
         return ", ".join(missing)
 
 
-def _in_words(name: str, value: object) -> str:
-    """A setting of a run, such as "up_axis y"."""
-    if isinstance(value, list):
-        return f"{name} {' '.join(map(str, value))}"
-    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-
-
 class RecordedMoves(Mover):
     """Takes each question along the poses that it had in the run of a folder, as recorded there. Sample k of
     a question repeats sample k, or the last one that the run has."""
@@ -337,7 +331,7 @@ class RecordedMoves(Mover):
         recorded = reader.questions
         others = [name for name, value in views.items() if value != facts.setting(name)]
         if others:
-            theirs = ", ".join(_in_words(name, facts.setting(name)) for name in others)
+            theirs = ", ".join(f"{name} {as_words(facts.setting(name))}" for name in others)
             raise SettingError(f"{folder} has drawn its views with other settings: {theirs}", setting="moves_of")
         self._folder = folder
         self._samples = facts.samples

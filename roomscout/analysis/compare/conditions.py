@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from roomscout.base.text import did_you_mean
+from roomscout.base.wording import as_words
 from roomscout.runs import RunError
 from roomscout.runs.conditions import SHORT
 from roomscout.runs.reader import RunReader
@@ -63,8 +64,4 @@ def in_words(differs: Differing) -> str:
 
 def value_in_words(value: Any) -> str:
     """A setting as text: "none" for None and for an empty list."""
-    if isinstance(value, list | tuple):
-        return " ".join(map(str, value)) or "none"
-    if value is None:
-        return "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return "none" if value is None or value in ([], ()) else as_words(value)
