@@ -61,7 +61,9 @@ class SceneLibrary(Protocol):
         """View 0 of the question; raises ScanNotFound, SceneError or RenderError."""
 
     def scan_file(self, question: Question) -> ScanRecord | None:
-        """The record of the question's scan file, None if there is none; raises ScanNotFound or SceneError."""
+        """The record of the question's scan file, None if the scene is only in memory; raises ScanNotFound or
+        SceneError."""
+        return None
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """The boxes of the objects in the question's scene, at least one; raises ScanNotFound or SceneError."""
@@ -202,7 +204,7 @@ class ScanLibrary:
         return self._sha256[path]
 
 
-class OneSceneLibrary:
+class OneSceneLibrary(SceneLibrary):
     """A scene in memory. Each question starts at its own pose: `starts`, by question id."""
 
     def __init__(
@@ -221,9 +223,6 @@ class OneSceneLibrary:
     def first_view(self, question: Question) -> FirstView:
         """The view from the question's start, raises RenderError."""
         return FirstView.at(self._starts[question.id], self._scene, self.renderer, self.camera.intrinsics)
-
-    def scan_file(self, question: Question) -> None:
-        """None: the scene is in memory."""
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """Raises SceneError: no boxes are known."""

@@ -18,7 +18,7 @@ from roomscout.data.pictures import Picture
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.starts import Start
-from roomscout.envs.library import draw_first_view, draw_start
+from roomscout.envs.library import SceneLibrary, draw_first_view, draw_start
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.scene import Scene, make_scene, upright
@@ -40,7 +40,7 @@ ATTEMPTS = 32  # rooms made in turn until one has a question of the types that a
 END = SEEDS_END - ENDLESS  # the first number of which there is no question
 
 
-class EndlessRooms:
+class EndlessRooms(SceneLibrary):
     """A library of scenes (see `SceneLibrary`), and the question about each whole number from 0, always the same; of
     all types and the furnished level by default. Raises QuestionError for others."""
 
@@ -108,9 +108,6 @@ class EndlessRooms:
         scene, first = self._place(question)
         start = question.start
         return first if start is None else draw_start(scene, start, self.renderer, self.camera)
-
-    def scan_file(self, question: Question) -> None:
-        """None: rooms are only in memory."""
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """The boxes of the objects in the question's room."""
