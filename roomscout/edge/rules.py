@@ -43,7 +43,7 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
     if constrained:
         allowed = space if settings.translation else space.at_place
         form = action_format(True, allowed)
-    mover = named_mover(settings.who_moves, settings.seed, world.camera.intrinsics, settings.translation)
+    mover = named_mover(settings.who_moves, settings.seed)
     if settings.moves_of is not None:
         views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS and value != "auto"}
         mover = RecordedMoves(settings.moves_of, views, questions.here, questions.samples, settings.steps)

@@ -61,7 +61,7 @@ def asking(text: str, kind: str = "object_abs_distance") -> Question:
 
 def episode(question: Question, steps: int = 8, boxes: str = "", prompts: Prompts | None = None) -> QuestionState:
     """An episode on the given path in the divided room."""
-    mover = ShowNeeded(0, CAMERA.intrinsics, True)
+    mover = ShowNeeded(0)
     state = QuestionState(1, question, steps, rules=Rules(prompts=prompts or Prompts(), mover=mover, boxes=boxes))
     state.reset(Furnished(*BOXES))
     return state
@@ -94,8 +94,8 @@ class TestPath:
         assert 2 < len(state.turns) < 31
 
     def test_without_translation_it_only_turns(self):
-        mover = ShowNeeded(0, CAMERA.intrinsics, False)
-        state = QuestionState(1, asking("Where are the table and the chest?"), 4, rules=Rules(mover=mover))
+        rules = Rules(mover=ShowNeeded(0), translation=False)
+        state = QuestionState(1, asking("Where are the table and the chest?"), 4, rules=rules)
         state.reset(Furnished(*BOXES))
         assert {tuple(turn.pose.position) for turn in walked(state).turns} == {tuple(START.position)}
         assert state.not_shown.startswith("chest")

@@ -25,7 +25,7 @@ from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG, CameraAction
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.object_boxes import geometry_of
-from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.paths import Paths
 from roomscout.rendering.scene import Scene, SceneError
 from roomscout.rendering.views import SurfaceCoverage
@@ -51,11 +51,8 @@ CUT = 0.5
 class Mover:
     """Moves the camera of many questions, from any thread. What moves it further than the run allows only turns it."""
 
-    def __init__(self, seed: int, camera: Intrinsics, translation: bool) -> None:
-        """`camera` draws the views of the run; without `translation` the camera may only turn."""
+    def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._camera = camera
-        self._translation = translation
 
     def moves(self, question: Question, sample: int, most: int) -> int:
         """How many moves an episode has, at most `most`."""
@@ -98,7 +95,7 @@ class RandomMoves(Mover):
         most_deg = round(ROTATION_LIMIT_DEG)
         most_cm = round(100 * MOVE_LIMIT_M)
         ranges = (most_deg, most_cm, most_cm, round(100 * HEIGHT_LIMIT_M))
-        draws = self.MOST_DRAWS if self._translation else 0
+        draws = self.MOST_DRAWS if state.rules.translation else 0
         for _ in range(draws):
             turn, forward, left, up = (draw.randint(-most, most) for most in ranges)
             action = CameraAction(float(turn), forward / 100, left / 100, up / 100)
@@ -118,17 +115,18 @@ class GreedyCoverage(Mover):
     DIRECTIONS_DEG = HEADINGS_DEG
     DISTANCES_M = (MOVE_LIMIT_M / 2, MOVE_LIMIT_M)
 
-    def __init__(self, seed: int, camera: Intrinsics, translation: bool) -> None:
-        super().__init__(seed, camera, translation)
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
         self._searched = WeakKeyDictionary[Scene, dict[tuple[CameraPose, ...], tuple[CameraAction, float]]]()
 
     def next_move(self, state: QuestionState) -> Decision:
         """The move to the best candidate."""
         poses = [observation.pose for observation in state.observations]
-        return Decision(self._to_new_surface(state.environment, poses)[0])
+        return Decision(self._to_new_surface(state, poses)[0])
 
-    def _to_new_surface(self, env: ExplorationEnv, poses: Sequence[CameraPose]) -> tuple[CameraAction, float]:
+    def _to_new_surface(self, state: QuestionState, poses: Sequence[CameraPose]) -> tuple[CameraAction, float]:
         """The move that shows the most new surface, and which share of all that is; each path is searched once."""
+        env = state.environment
         searched = self._searched.setdefault(env.scene, {})
         path = tuple(poses)
         if path in searched:
@@ -137,24 +135,24 @@ class GreedyCoverage(Mover):
         best = CameraAction()
         most = -1
         for pose in poses:
-            coverage.add(pose, self._camera)
-        for offset, place in self._places(env, poses[-1]):
+            coverage.add(pose, env.observation.camera)
+        for offset, place in self._places(state, poses[-1]):
             unseen = coverage.unobstructed(place.position) & ~coverage.seen
             for turn in self.HEADINGS_DEG:
-                new = int(np.count_nonzero(unseen & coverage.in_frame(place.turned(turn), self._camera)))
+                new = int(np.count_nonzero(unseen & coverage.in_frame(place.turned(turn), env.observation.camera)))
                 if new > most:
                     best = turn_then_move(poses[-1], turn, offset)
                     most = new
         searched[path] = best, most / len(coverage.points)
         return searched[path]
 
-    def _places(self, env: ExplorationEnv, start: CameraPose) -> Iterator[tuple[np.ndarray, CameraPose]]:
+    def _places(self, state: QuestionState, start: CameraPose) -> Iterator[tuple[np.ndarray, CameraPose]]:
         """The (3,) offset of each move, and the pose at which it ends, with the heading of `start`; nearest first."""
         yield np.zeros(3), start
-        for distance in self.DISTANCES_M if self._translation else ():
+        for distance in self.DISTANCES_M if state.rules.translation else ():
             for direction in self.DIRECTIONS_DEG:
                 heading = start.turned(direction)
-                outcome = env.outcome(CameraAction(direction, forward_meters=distance), start)
+                outcome = state.environment.outcome(CameraAction(direction, forward_meters=distance), start)
                 yield distance * heading.forward, start.at(outcome.pose.position)
 
 
@@ -205,12 +203,12 @@ class ShowNeeded(GreedyCoverage):
         boxes = env.library.boxes_of(question)
         needed = needed_for(question.question, question.options, boxes)
         places = [[place for place, box in enumerate(boxes) if box in category.boxes] for category in needed]
-        objects = NeededObjects(env.scene, geometry_of(boxes), needed, places, self._camera, np.zeros(len(boxes)))
+        objects = NeededObjects(env, geometry_of(boxes), needed, places, np.zeros(len(boxes)))
         path = list[Decision]()
         poses = [env.observation.pose]
         objects.best[:] = objects.values(poses[0])
         while len(path) < state.steps:
-            move = self._next(env, objects, poses)
+            move = self._next(state, objects, poses)
             if move is None:
                 break
             outcome = env.outcome(move, poses[-1])
@@ -224,13 +222,13 @@ class ShowNeeded(GreedyCoverage):
 
     next_move = Mover.next_move
 
-    def _next(self, env: ExplorationEnv, objects: "NeededObjects", poses: Sequence[CameraPose]) -> CameraAction | None:
+    def _next(self, state: QuestionState, objects: "NeededObjects", poses: Sequence[CameraPose]) -> CameraAction | None:
         """The move that shows most of what is missing, or else new surface; None if none is needed or helps."""
         best = CameraAction()
         most = LEAST_GAIN
         nearest_m = np.inf
         least = [values[-1] for values in objects.needed_of(objects.best)]
-        for offset, place in self._places(env, poses[-1]) if min(least, default=1) < 1 else ():
+        for offset, place in self._places(state, poses[-1]) if min(least, default=1) < 1 else ():
             away_m = float(np.linalg.norm(offset))
             if away_m > nearest_m + 0.01:
                 break
@@ -244,7 +242,7 @@ class ShowNeeded(GreedyCoverage):
             return best
         if least and min(least) >= CUT:
             return None
-        action, share = self._to_new_surface(env, poses)
+        action, share = self._to_new_surface(state, poses)
         return action if share >= NEW_SURFACE else None
 
 
@@ -254,11 +252,10 @@ class NeededObjects:
     at the pixels that are enough to see it well, CUT of that if the edge of the view cuts it, and less for fewer
     pixels."""
 
-    scene: Scene  # which may hide them
+    env: ExplorationEnv  # whose scan may hide them, and whose camera draws the views
     boxes: Boxes  # all K of the scan
     needed: Sequence[Needed]  # the categories of the question
     places: Sequence[Sequence[int]]  # of each category, the places of its objects in `boxes`
-    camera: Intrinsics  # that draws the views
     best: np.ndarray  # (K,) the most that each box has counted so far
 
     def needed_of(self, values: np.ndarray) -> list[list[float]]:
@@ -280,7 +277,7 @@ class NeededObjects:
             halves = self.boxes.halves[place]
             points = self.boxes.centers[place] + (GRID * halves) @ self.boxes.axes[place]
             distances = np.maximum(np.linalg.norm(points - position, axis=1), 1e-9)
-            hits = self.scene.cast(np.tile(position, (len(GRID), 1)), (points - position) / distances[:, None])
+            hits = self.env.scene.cast(np.tile(position, (len(GRID), 1)), (points - position) / distances[:, None])
             if (hits >= distances - np.linalg.norm(halves) - MARGIN_M).any():
                 return True
         return False
@@ -288,7 +285,7 @@ class NeededObjects:
     def values(self, pose: CameraPose) -> np.ndarray:
         """(K,) how much each needed object counts in a view; 0 for all if it shows none that could count more."""
         values = np.zeros(len(self.boxes))
-        camera = self.camera
+        camera = self.env.observation.camera
         for place in chain(*self.places):
             window = window_of(self.boxes.corners(place), pose, camera)
             if window:
@@ -297,14 +294,15 @@ class NeededObjects:
                 whole = whole and rows.stop < camera.height and columns.stop < camera.width
                 values[place] = 1 if whole else CUT
         if (values > self.best).any():
-            pixels = object_pixels(self.scene, pose, camera, self.boxes, SEARCH_PX)
+            pixels = object_pixels(self.env.scene, pose, camera, self.boxes, SEARCH_PX)
             return values * np.minimum(pixels / enough_pixels(camera.width, camera.height), 1)
         return np.zeros(len(self.boxes))
 
     def not_well(self, poses: Sequence[CameraPose]) -> str:
         """What views from these poses do not show well, in words, by their full number of pixels."""
-        pixels = [object_pixels(self.scene, pose, self.camera, self.boxes) for pose in poses if self.needed]
-        enough = enough_pixels(self.camera.width, self.camera.height)
+        camera = self.env.observation.camera
+        pixels = [object_pixels(self.env.scene, pose, camera, self.boxes) for pose in poses if self.needed]
+        enough = enough_pixels(camera.width, camera.height)
         missing = list[str]()
         for category, places in zip(self.needed, self.places, strict=True):
             counts = tuple(tuple(int(of_view[place]) for of_view in pixels) for place in places)
@@ -373,10 +371,10 @@ class RecordedMoves(Mover):
         state.path = [Decision(turn.action.unanswered, outcome=turn.move) for turn in turns]
 
 
-def named_mover(name: str, seed: int, camera: Intrinsics, translation: bool) -> Mover | None:
+def named_mover(name: str, seed: int) -> Mover | None:
     """The mover that `roomscout.runs.movers.who_moves` names; None for the model, and for the moves of another run."""
     entry = GIVEN_PATH if name == "given path" else MOVERS.get(name)
     if entry is None:
         return None
     kind: type[Mover] = resolve_name(entry.target)
-    return kind(seed, camera, translation)
+    return kind(seed)
