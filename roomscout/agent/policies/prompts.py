@@ -101,7 +101,6 @@ def _in_space(name: str, form: str, space: ActionSpace) -> str:
 
 _SYSTEMS = {name: _in_space(name, form, METRIC) for name, form in _FORMS.items()}
 _PICTURE = "Image {number} of this message is a picture that belongs to the question, not a view of the camera."
-_GIVEN = ("boxes", "boxes_seen", "no_boxes", "box")
 _BOXES = """\
 each with the centre of its box as x, y and height above the floor, its length, width and height in metres, and the \
 heading of its length in degrees:
@@ -109,7 +108,6 @@ heading of its length in degrees:
 The camera started at x {start_x:z.2f}, y {start_y:z.2f}, heading {start_heading} degrees (0 faces +x, 90 faces +y)."""
 LOOKS = "Looks {degrees:g} degrees {side}."
 MEASURED = "Measured {result}."
-_LATER_OUTCOMES = ("not_counted", "measured", "looks")
 
 
 @dataclass(frozen=True)
@@ -260,14 +258,13 @@ class Prompts:
     @property
     def templates(self) -> dict[str, Any]:
         """The templates as JSON values, without the variants, and without those that earlier versions lack where they
-        have their default."""
+        have their default: empty ones, and that for pictures."""
         values = asdict(self)
         del values["variants"]
-        later = ("view", "hidden", "picture", *_GIVEN)
-        for kind, record, names in ((Prompts, values, later), (OutcomePrompts, values["outcome"], _LATER_OUTCOMES)):
-            for name in names:
-                if record[name] == getattr(kind, name):
-                    del record[name]
+        for kind, record in ((Prompts, values), (OutcomePrompts, values["outcome"])):
+            for part in fields(kind):
+                if part.default in ("", _PICTURE) and record[part.name] == part.default:
+                    del record[part.name]
         return values
 
     @property
@@ -297,7 +294,7 @@ class Prompts:
         if space.measures:
             outcome["measured"] = MEASURED
         system = self._system(stand_ins.get("system", "system"), controls, space)
-        boxes = {"boxes": ("boxes", "box"), "boxes-seen": _GIVEN[1:], "": ()}[controls.boxes]
+        boxes = {"boxes": ("boxes", "box"), "boxes-seen": ("boxes_seen", "no_boxes", "box"), "": ()}[controls.boxes]
         return replace(
             self,
             system=" ".join([system, *self._more(controls, space)]),
