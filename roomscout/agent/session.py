@@ -20,7 +20,7 @@ from roomscout.agent.policies import PolicyError
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.agent.state import QuestionState
-from roomscout.agent.turns import POLICY_CALLERS, VIEW_THREADS, Run
+from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.agent.video import VideoQuestion
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
@@ -323,7 +323,7 @@ def _stopped(error: Exception, run_log: RunWriter, facts: SessionFacts) -> Outco
     what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
     raised = error.__cause__ if isinstance(error, PolicyError) else error
     if raised is not None:
-        ours = (*POLICY_CALLERS, "roomscout.agent.loop")
+        ours = ("roomscout.agent.loop", "roomscout.agent.turns", "roomscout.agent.checks", "contextlib")
         frames = raised.__traceback__
         while frames and frames.tb_next and frames.tb_frame.f_globals.get("__name__") in ours:
             frames = frames.tb_next

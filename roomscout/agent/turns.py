@@ -47,8 +47,6 @@ FAILED_PART: dict[type[Exception], str] = {
 
 VIEW_THREADS = min(8, os.cpu_count() or 1)
 """The number of views rendered in parallel."""
-POLICY_CALLERS = (__name__, policy_errors.__module__, "contextlib")
-"""The modules of the frames between the loop and a policy's own code."""
 
 
 @dataclass(frozen=True)
