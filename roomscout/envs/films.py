@@ -66,11 +66,9 @@ class FilmLibrary:
     """Decodes the frames of each scene once, the next ones' in the background; thread-safe. Keeps what fits into
     `cache_bytes`, and what is in use or ahead. A scene needs the hash that is `recorded` for it, if any."""
 
-    def __init__(
-        self, settings: FilmSettings, cache_bytes: int, recorded: Mapping[tuple[str, str], str] | None = None
-    ) -> None:
+    def __init__(self, settings: FilmSettings, cache_bytes: int, recorded: Mapping[tuple[str, str], str]) -> None:
         self.settings = settings
-        self._recorded = recorded or {}
+        self._recorded = recorded
         self._most = max(1 + FILMS_AHEAD, cache_bytes // (3 * settings.size.pixels * settings.frames))
         self._films: OrderedDict[tuple[str, str], Future[Film]] = OrderedDict()
         self._lock = Lock()
