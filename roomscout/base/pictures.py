@@ -1,5 +1,6 @@
 """Opens image files of others: of known formats, of bounded size, upright, with 8 bits a channel."""
 
+import base64
 import io
 from collections.abc import Sequence
 
@@ -49,6 +50,13 @@ def opened(data: bytes, upright: bool = True) -> Image.Image:
         raise PictureError(f"it has more than {2 * MOST_PIXELS:,} pixels: save it smaller") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # Pillow's own for broken chunks
         raise PictureError(f"it is damaged: {error}") from None
+
+
+def data_url(image: Image.Image, form: str, quality: int) -> str:
+    """An image as a data: URL in a format of Pillow."""
+    content = io.BytesIO()
+    image.save(content, format=form, quality=quality)
+    return f"data:image/{form.lower()};base64,{base64.b64encode(content.getvalue()).decode()}"
 
 
 def full_scale(values: np.ndarray, depths: Sequence[float] = (65535,)) -> float:

@@ -1,7 +1,5 @@
 """Trajectories: what the questions of a finished run saw, did and answered, also as HTML for notebooks."""
 
-import base64
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +9,7 @@ from typing import Any
 
 from PIL import Image
 
+from roomscout.base.pictures import data_url
 from roomscout.base.shots import VIEW, Shot
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
@@ -116,8 +115,6 @@ def _image(turn: Turn, shot: Shot | SavedShot) -> str:
     except RunError as error:
         return f"<p>{escape(str(error))}</p>"
     view.thumbnail((WIDTH_PX, WIDTH_PX))
-    jpeg = io.BytesIO()  # a notebook stores every filmstrip, and a PNG would be five times as large
-    view.save(jpeg, format="JPEG", quality=QUALITY)
+    url = data_url(view, "JPEG", QUALITY)  # a notebook stores every filmstrip; a PNG would be five times as large
     words = "view" if shot.name == VIEW else shot.name
-    data = base64.b64encode(jpeg.getvalue()).decode()
-    return f"<img alt='{words} of turn {turn.turn}' width='{WIDTH_PX}' src='data:image/jpeg;base64,{data}'>"
+    return f"<img alt='{words} of turn {turn.turn}' width='{WIDTH_PX}' src='{url}'>"

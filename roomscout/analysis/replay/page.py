@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
@@ -17,6 +16,7 @@ from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values, unseen_of
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.titles import short_title
+from roomscout.base.pictures import data_url
 from roomscout.data.boxes import ObjectBox
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -61,12 +61,13 @@ def page(replay: Replay) -> str:
     """The HTML document. Text of the run is in it as data, which its script shows as text and never as markup."""
     assets = resources.files("roomscout.analysis.replay") / "assets"
     scripts = [(assets / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     template = templates("roomscout.analysis.replay").get_template("replay.html.j2")
     return template.render(
         title=replay.title,
         styles=[style_of("palette.css"), (assets / "replay.css").read_text(encoding="utf-8")],
         scripts=scripts,
-        allowed=" ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts),
+        allowed=" ".join(f"'sha256-{hash}'" for hash in hashes),
         data=script_json(page_values(replay)),
     )
 
@@ -148,9 +149,7 @@ def _jpegs(turns: Iterable[Turn]) -> dict[Path, str]:
 def _jpeg_address(image: Image.Image, width: int) -> str:
     if image.width > width:
         image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
-    content = io.BytesIO()
-    image.save(content, format="JPEG", quality=JPEG_QUALITY)
-    return f"data:image/jpeg;base64,{_base64(content.getvalue())}"
+    return data_url(image, "JPEG", JPEG_QUALITY)
 
 
 def _scan(scene: Scene, most_bytes: int) -> dict[str, Any]:
@@ -179,7 +178,3 @@ def _fitting(scene: Scene, most_bytes: int) -> tuple[Simplified, dict[str, Any]]
         if size <= most_bytes:
             return mesh, columns
         most = int(0.95 * mesh.size * most_bytes / size)
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")

@@ -1,7 +1,5 @@
 """Writes a report: a page that opens from disk, and the folder of its data, or one file with everything in it."""
 
-import base64
-import io
 import os
 import secrets
 import shlex
@@ -23,7 +21,7 @@ from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.sharing import Sharing
 from roomscout.analysis.titles import controls_of, title_of
 from roomscout.base.files import replace_bytes, replace_text, replacing
-from roomscout.base.pictures import PictureError, opened
+from roomscout.base.pictures import PictureError, data_url, opened
 from roomscout.base.text import capitalized, escaped_text, listed
 from roomscout.runs import RunError
 from roomscout.runs.costs import total
@@ -172,14 +170,12 @@ def _embedded_image(path: str | None) -> str | None:
     return _data_address(Path(path), "JPEG") if path else None
 
 
-def _data_address(path: Path, kind: str) -> str | None:
+def _data_address(path: Path, form: str) -> str | None:
     """An image as a data: URL; None if it is damaged."""
-    data = io.BytesIO()
     try:
-        opened(path.read_bytes()).convert("RGB").save(data, format=kind, quality=JPEG_QUALITY)
+        return data_url(opened(path.read_bytes()).convert("RGB"), form, JPEG_QUALITY)
     except (OSError, PictureError):
         return None
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
 def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] = ()) -> dict[str, Any]:
