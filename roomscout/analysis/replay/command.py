@@ -36,28 +36,22 @@ def main(arguments: Sequence[str]) -> int:
     )
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
-    write_replay(chosen_run(given), given.question, given.out, given.scan_root, given.rrd)
-    return 0
-
-
-def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | None, rrd: bool) -> Path:
-    """Write the replay of an answer, by default into the run folder, whose other files stay as they are. Logs where it
-    is, and what could not be shown. Raises RunError, ScanNotFound or SceneError."""
-    if rrd:
+    folder = chosen_run(given)
+    if given.rrd:
         with importing("rerun", "--rrd", RunError):
             import rerun  # noqa: F401  # before anything is read
     run = RunContents.read(folder.absolute())
-    suffix = ".rrd" if rrd else ".html"
-    out = out and out.expanduser()
+    suffix = ".rrd" if given.rrd else ".html"
+    out = given.out and given.out.expanduser()
     if out is not None:
         if out.suffix != suffix:
             raise RunError(f"--out {out}: name a file that ends in {suffix}")
         require_outside_runs(out, prefix="replay_")
-    replay = replay_of(run, name, scan_root and scan_root.expanduser())
+    replay = replay_of(run, given.question, given.scan_root and given.scan_root.expanduser())
     episode = replay.answer.episode
     turns = counted(len(replay.answer.turns), "turn")
     out = (out or replay_file(run.folder, str(episode)).with_suffix(suffix)).absolute()
-    if rrd:
+    if given.rrd:
         with writing(out) as draft:
             write_rerun(replay, draft)
     else:
@@ -65,4 +59,4 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
     for sentence in replay.missing:
         log.warning("%s", sentence)
     log.info("Replay of %s (%s, %.1f MB): %s", episode, turns, out.stat().st_size / 1e6, out)
-    return out
+    return 0
