@@ -30,22 +30,14 @@ ANGLE_STEP_DEG, LENGTH_STEP_M = 15.0, 0.25
 """What one press of a key adds to a number."""
 PROBE = 0.25
 """A number within the range of any key, from which follows what the key does."""
-KEYS = {
-    "rotation_angle_degrees": ("ArrowLeft", "ArrowRight"),
-    "forward_meters": ("ArrowUp", "ArrowDown"),
-    "left_meters": ("Shift+ArrowLeft", "Shift+ArrowRight"),
-    "z_delta_meters": ("Shift+ArrowUp", "Shift+ArrowDown"),
-    "pitch_angle_degrees": ("PageUp", "PageDown"),
+WAYS = {
+    "rotation_angle_degrees": (("ArrowLeft", "Turn left"), ("ArrowRight", "Turn right")),
+    "forward_meters": (("ArrowUp", "Step forward"), ("ArrowDown", "Step back")),
+    "left_meters": (("Shift+ArrowLeft", "Step left"), ("Shift+ArrowRight", "Step right")),
+    "z_delta_meters": (("Shift+ArrowUp", "Move up"), ("Shift+ArrowDown", "Move down")),
+    "pitch_angle_degrees": (("PageUp", "Look up"), ("PageDown", "Look down")),
 }
-"""The keys of a keyboard that make a number of a move larger and smaller."""
-WORDS = {
-    "rotation_angle_degrees": ("Turn left", "Turn right"),
-    "forward_meters": ("Step forward", "Step back"),
-    "left_meters": ("Step left", "Step right"),
-    "z_delta_meters": ("Move up", "Move down"),
-    "pitch_angle_degrees": ("Look up", "Look down"),
-}
-"""What a number of a move does that is larger, or smaller, than 0."""
+"""The keys of a keyboard that make a number of a move larger and smaller, each with what such a number does."""
 FORM_OF_REPLIES = re.compile(r"[^.!?\n]*\bJSON\b[^.!?\n]*[.!?:]?|^.*\{\s*[\"}].*$", re.MULTILINE)
 """What prompts say of the form of a reply, which the page makes for people."""
 
@@ -114,9 +106,9 @@ def controls_of(state: QuestionState) -> dict[str, Any]:
                 per_unit = amount / probe
                 amount = step if amount > 0 else -step
                 shortcut = {"field": field["name"], "add": amount / per_unit, "per_unit": per_unit}
-            key = KEYS[name][amount < 0]
+            key, words = WAYS[name][amount < 0]
             free = all(other["key"] != key for other in shortcuts)
-            label = f"{WORDS[name][amount < 0]} {abs(amount):g} {'degrees' if 'degrees' in name else 'm'}"
+            label = f"{words} {abs(amount):g} {'degrees' if 'degrees' in name else 'm'}"
             shortcuts.append(shortcut | {"key": key if free else "", "label": label})
     return {"fields": fields, "shortcuts": shortcuts}
 
@@ -146,9 +138,10 @@ def _field(name: str, key: Key) -> dict[str, Any]:
 
 
 def _label(name: str) -> str:
-    if name not in WORDS:
+    if name not in WAYS:
         return name.replace("_", " ").capitalize()
-    return f"{WORDS[name][0]}, {'degrees' if 'degrees' in name else 'm'} (- {WORDS[name][1].split()[-1]})"
+    (_, larger), (_, smaller) = WAYS[name]
+    return f"{larger}, {'degrees' if 'degrees' in name else 'm'} (- {smaller.split()[-1]})"
 
 
 @cache
