@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from roomscout.data.judged import Ask, mark_of, prompt_of, prompts_sha256
@@ -19,21 +19,6 @@ REPORTED_EVERY = 100
 """Marks between two lines of progress."""
 
 
-@dataclass(frozen=True)
-class Judged:
-    """How many answers were marked, how many had a mark already, and how many still lack one."""
-
-    marked: int
-    kept: int
-    unmarked: int
-
-    def __str__(self) -> str:
-        words = f"{self.marked} answer{'' if self.marked == 1 else 's'} marked, {self.kept} had a mark"
-        if not self.unmarked:
-            return words
-        return f"{words}; {self.unmarked} without one, since no reply had a mark: the same command asks again"
-
-
 def judge_run(
     folder: Path,
     judge: str,
@@ -41,8 +26,9 @@ def judge_run(
     rows: Iterable[ResultRow] = (),
     replace_marks: bool = False,
     prices: Path | None = None,
-) -> Judged:
-    """Have a judge mark the answers of a run that have no mark yet, then renew the scores in its summary.
+) -> str:
+    """Have a judge mark the answers of a run that have no mark yet, then renew the scores in its summary. Returns how
+    many answers were marked, how many had a mark already, and how many still lack one, in words.
 
     Saves each mark as it arrives in marks.jsonl, so that another call asks only for those that are missing. Also marks
     the answers of `rows`, which are those of the run parsed in another way. `replace_marks` drops the marks of another
@@ -86,7 +72,11 @@ def judge_run(
         if prices is not None:
             run.describe(replace(run.reader.facts, judge_price=price_of_judge(prices, judge)))
         run.export(None)
-        return Judged(marked, len(answers) - len(missing), len(missing) - marked)
+        words = f"{marked} answer{'' if marked == 1 else 's'} marked, {len(answers) - len(missing)} had a mark"
+        if marked == len(missing):
+            return words
+        unmarked = len(missing) - marked
+        return f"{words}; {unmarked} without one, since no reply had a mark: the same command asks again"
     finally:
         run.close()
 
