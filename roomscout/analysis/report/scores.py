@@ -1,6 +1,7 @@
 """The head of a report: what was run, its scores, and what they must not be compared with."""
 
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 from markupsafe import Markup
@@ -15,6 +16,7 @@ from roomscout.runs.prices import in_money
 from roomscout.runs.sights import SIGHTS
 from roomscout.runs.summary import Summary
 from roomscout.scoring.intervals import INTERVAL
+from roomscout.scoring.scores import Baseline, DatasetScores, Percentages
 from roomscout.scoring.summary import failed_in_words, no_interval_lines, part_lines, reference_lines
 
 BASELINES = {"blind": "Blind", "most_frequent": "Most frequent answer"}
@@ -23,24 +25,24 @@ BASELINES = {"blind": "Blind", "most_frequent": "Most frequent answer"}
 def score_table(summary: Summary) -> Table | None:
     """The scores by task with the overall last, and those of the baselines; None if nothing is scored."""
     asked = summary.asked
-    with_scan = summary.with_scan
     if asked.label is None or asked.overall is None:
         return None
-    rows = [[*asked.tasks, "Overall"], [*map(_percent, asked.tasks.values()), _percent(asked.overall)]]
-    heads = ["Task", "Score (%)"]
     tasks = list(asked.tasks)
+    columns = {"Task": [*tasks, "Overall"], "Score (%)": _percents(asked, tasks)}
     intervals = [summary.interval(name) for name in (*tasks, "overall")]
     if any(intervals):
-        heads.append(INTERVAL)
-        rows.append([interval_in_words(interval) if interval else "" for interval in intervals])
+        columns[INTERVAL] = [interval_in_words(interval) if interval else "" for interval in intervals]
     if lacks_scans(summary):
-        heads.append("With scan")
-        rows.append([*(_percent(with_scan.tasks.get(task)) for task in tasks), _percent(with_scan.overall)])
+        columns["With scan"] = _percents(summary.with_scan, tasks)
     for key, name in _baselines(summary).items():
-        baseline = summary.baselines[key]
-        heads.append(name)
-        rows.append([*(_percent(baseline.tasks.get(task)) for task in tasks), _percent(baseline.overall)])
-    return Table(heads, list(zip(*rows, strict=True)))
+        columns[name] = _percents(summary.baselines[key], tasks)
+    return Table(list(columns), list(zip(*columns.values(), strict=True)))
+
+
+def _percents(scores: Percentages | DatasetScores | Baseline, tasks: Iterable[str]) -> list[str]:
+    """Cells with the score of each task and the overall, empty for those that are not known."""
+    percents = [*map(scores.tasks.get, tasks), scores.overall]
+    return ["" if percent is None else f"{percent:.1f}" for percent in percents]
 
 
 def _baselines(summary: Summary) -> dict[str, str]:
@@ -58,8 +60,9 @@ def dataset_table(summary: Summary) -> Table | None:
     datasets = summary.datasets.values()
     if not datasets:
         return None
-    rows = [[task, *(_percent(scores.tasks.get(task)) for scores in datasets)] for task in summary.asked.tasks]
-    rows.append(["Overall", *(_percent(scores.overall) for scores in datasets)])
+    tasks = list(summary.asked.tasks)
+    columns = [[*tasks, "Overall"], *(_percents(scores, tasks) for scores in datasets)]
+    rows = list(map(list, zip(*columns, strict=True)))
     intervals = [scores.interval for scores in datasets]
     if any(intervals):
         rows.append([INTERVAL, *(interval_in_words(interval) if interval else "" for interval in intervals)])
@@ -79,10 +82,6 @@ def sight_table(summary: Summary) -> Table | None:
         cells = [cell.format(group.answers, group.below_full, group.percent) if group else "" for group in of_type]
         rows.append([name, *cells])
     return Table(["Type", *(name.replace("_", " ") for name in verdicts)], rows)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
 
 
 def lead_of(run: RunContents) -> dict[str, Any] | None:
