@@ -41,10 +41,9 @@ MAIN_FACTS = 9
 
 @dataclass(frozen=True)
 class Written:
-    """A report that was written: its page, how many answers it lists, and what it could not show, a sentence each."""
+    """A report that was written: its page, and what it could not show, a sentence each."""
 
     path: Path
-    answers: int
     missing: tuple[str, ...]
 
 
@@ -60,7 +59,7 @@ def write_report(folder: Path, out: Path | None = None, embed: bool = False) -> 
         missing = (_write_embedded if embed else _write_linked)(run, out)
     except OSError as error:
         raise RunError(f"{error.filename or out} cannot be written ({error.strerror or error})") from None
-    return Written(out, len(run.episodes), tuple(missing))
+    return Written(out, tuple(missing))
 
 
 def _require_free(out: Path) -> None:
