@@ -58,11 +58,10 @@ def stamps_of(folder: Path, names: Iterable[str] = FILES) -> dict[Path, Stamp]:
     return {run / name: stamp_of(run / name) for run in runs for name in names}
 
 
-def turn_stamps(run: RunContents) -> dict[Path, Stamp]:
-    """The stamps of the journals of the answers that have begun and not finished."""
+def journals_of(run: RunContents) -> dict[EpisodeId, Path]:
+    """The journals of the answers that have begun and not finished."""
     unfinished = {episode: reader for episode, reader in run.begun.items() if episode not in run.rows}
-    journals = [journal_path(reader.folder, episode) for episode, reader in unfinished.items()]
-    return {path: stamp_of(path) for path in journals}
+    return {episode: journal_path(reader.folder, episode) for episode, reader in unfinished.items()}
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ class LiveRun(Site):
         with self._lock:
             self._look()
             run = self._run
-            progress = Progress.of(run.folder, run.facts.episodes, run.pending, turn_stamps(run))
+            progress = Progress.of(run.folder, run.facts.episodes, run.pending, journals_of(run).values())
             news = {"version": self._version_name, **asdict(progress)}
             if since == self._version_name:
                 return news
@@ -225,10 +224,10 @@ class LiveRun(Site):
         changed = stamps != self._stamps
         run = RunContents.read(self._folder, self._run) if changed else self._run.with_begun()
         self._run = run
-        turns = turn_stamps(run)
+        stamps_of_turns = {episode: stamp_of(journal) for episode, journal in journals_of(run).items()}
         version = self._version + 1
         for episode in run.episodes:
-            written = run.rows.get(episode) or turns.get(journal_path(run.reader_of(episode).folder, episode))
+            written = run.rows.get(episode) or stamps_of_turns.get(episode)
             seen = (written, run.sights.get(episode))
             known = self._known.get(episode)
             if known is None or known.seen != seen:

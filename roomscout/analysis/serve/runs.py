@@ -12,7 +12,7 @@ from urllib.parse import quote
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import about_in_words
 from roomscout.analysis.report.writer import style_addresses, templates
-from roomscout.analysis.serve.live import LiveRun, Progress, Stamp, asset, stamps_of, turn_stamps
+from roomscout.analysis.serve.live import LiveRun, Progress, Stamp, asset, journals_of, stamps_of
 from roomscout.analysis.titles import answering, asked_in_words, controls_of
 from roomscout.base.tables import interval_in_words
 from roomscout.base.web import Page, Site
@@ -100,7 +100,7 @@ class RunList(Site):
                 run = RunContents.read(folder)
             except RunError as error:
                 return ListedRun(folder.name, address, str(error))
-            progress = partial(Progress.of, folder, run.facts.episodes, run.pending, tuple(turn_stamps(run)))
+            progress = partial(Progress.of, folder, run.facts.episodes, run.pending, tuple(journals_of(run).values()))
             self._read[folder] = stamps, _row_of(run, address), progress
         _, listed, progress = self._read[folder]
         return replace(listed, progress=progress())
