@@ -269,7 +269,6 @@ def test_the_map_of_a_hand_made_room_has_poses_stops_and_objects_at_their_pixels
     turns = [turn_at(0, first, second, template), turn_at(1, second, None, template)]
     place = PlanArea(600, 400, (0.005, 0.005), 0.01)  # 6 x 4 m; the corner of the lowest pixel is the world's origin
     found = map_of(turns, place, [ObjectBox("table", (3, 1, 0.4), (2, 1, 0.8), 90)], 60.0)
-    assert found is not None
     assert found["path"] == [[100, 300], [100, 150]]
     assert found["poses"] == [[0, 100, 300, 90], [1, 100, 150, 90]]
     assert found["stops"] == [[0, True, 100, 150, 100, 100]]

@@ -76,13 +76,10 @@ def _saved_area(path: Path) -> PlanArea | None:
 
 def map_of(
     turns: Sequence[Turn], place: PlanArea | None, boxes: Sequence[ObjectBox], hfov_deg: float
-) -> dict[str, Any] | None:
-    """The top-down map of an answer's turns in pixels of `place`, as JSON values; None without turns. "poses" has each
-    turn's place and heading (degrees counter-clockwise from the right), "stops" the moves that were blocked or clipped:
-    where from, where the camera stopped, and where it should have gone. "cone" is the length of a view's cone. Without
-    a `place`, the path has a plan of its own."""
-    if not turns:
-        return None
+) -> dict[str, Any]:
+    """The top-down map of an answer's turns in pixels of `place`, as JSON values. "poses" has each turn's place and
+    heading (degrees counter-clockwise from the right), "stops" the moves that were blocked or clipped: where from,
+    where the camera stopped, and where it should have gone. Without a `place`, the path has a plan of its own."""
     points = [(turn.pose.x_m, turn.pose.y_m) for turn in turns]
     if turns[-1].move is not None:
         points.append((turns[-1].move.pose.x_m, turns[-1].move.pose.y_m))

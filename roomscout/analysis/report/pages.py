@@ -80,21 +80,13 @@ def page_of(answer: AnswerContents, run: RunContents, plans: FloorPlans, link: L
     """The page of an answer. `link` gives the address of an image file. "replay" is for the address of its replay."""
     missing: list[str] = []
     sight = answer.sight
-    plan, drawn, named = _map(answer, run.facts, plans, missing)
-    unseen = unseen_of(answer, named)
+    drawn = _map(answer, run.facts, plans, link, missing)
     turns = [turn_values(turn, answer, link, missing) | _in_view(turn, sight) for turn in answer.turns]
     in_view = ""
     if sight is not None and sight.verdict is not None:
         in_view = sight.verdict.replace("_", " ") + (f": {sight.in_words}" if sight.objects else "")
     replay = ["roomscout", "replay", str(run.folder), str(answer.episode)]
     in_scan = answer.turns and run.facts.frames is None
-    if drawn:
-        drawn |= {
-            "image": link(plan) if plan else None,
-            "boxes": [[*box, named[place] in unseen] for place, box in enumerate(drawn["boxes"])],
-            "about": counted_names(named),
-            "unseen": counted_names(unseen),
-        }
     return {
         **answer_values(answer),
         "cost": _cost(answer, run.facts.price),
@@ -159,12 +151,12 @@ def _is_option(letter: str | None, option: str) -> bool:
 
 
 def _map(
-    answer: AnswerContents, facts: RunFacts, plans: FloorPlans, missing: list[str]
-) -> tuple[Path | None, dict[str, Any] | None, list[ObjectBox]]:
-    """The file of the floor plan if there is one, the map, and the objects on it."""
+    answer: AnswerContents, facts: RunFacts, plans: FloorPlans, link: Link, missing: list[str]
+) -> dict[str, Any] | None:
+    """The map with its floor plan and the objects on it, as far as these are known; None without one scan."""
     if not answer.turns or any(turn.frames for turn in answer.turns):
-        return None, None, []
-    path = None
+        return None
+    image = None
     place = None
     named: list[ObjectBox] = []
     scan = answer.turns[0].scan
@@ -173,13 +165,22 @@ def _map(
     else:
         try:
             path, place = plans.draw(scan)
+            image = link(path)
         except SceneError as error:
             missing.append(f"The map has no floor plan: {error}.")
         try:
             named = answer.named(plans.boxes.of(Path(scan.file), answer.question.scene_name))
         except BoxError as error:
             missing.append(f"{error}.")
-    return path, map_of(answer.turns, place, named, facts.intrinsics.horizontal_fov_deg), named
+    unseen = unseen_of(answer, named)
+    drawn = map_of(answer.turns, place, named, facts.intrinsics.horizontal_fov_deg)
+    return {
+        **drawn,
+        "image": image,
+        "boxes": [[*box, named[place] in unseen] for place, box in enumerate(drawn["boxes"])],
+        "about": counted_names(named),
+        "unseen": counted_names(unseen),
+    }
 
 
 def unseen_of(answer: AnswerContents, named: Sequence[ObjectBox]) -> list[ObjectBox]:
