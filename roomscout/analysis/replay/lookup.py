@@ -46,7 +46,7 @@ def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Rep
         objects = answer.named(boxes)
     except BoxError as error:
         missing.append(f"No boxes of objects are drawn: {error}.")
-    return Replay(run, answer, scene, run.facts.intrinsics, tuple(objects), missing)
+    return Replay(run, answer, scene, tuple(objects), missing)
 
 
 def find_answer(run: RunContents, name: str) -> AnswerContents:

@@ -47,7 +47,6 @@ class Replay:
     run: RunContents  # of which the answer is
     answer: AnswerContents  # with at least one turn
     scene: Scene  # the scan
-    intrinsics: Intrinsics  # the camera of its views
     objects: tuple[ObjectBox, ...]  # the known boxes of what the question names
     missing: list[str]  # what could not be read, a sentence each; making the page appends to it
 
@@ -82,7 +81,7 @@ def page_values(replay: Replay) -> dict[str, Any]:
     length_m = FRUSTUM_SHARE * float(max(replay.scene.bounds.extent))
     values = [
         turn_values(turn, replay.answer, views.get, missing)
-        | {"place": _frustum(turn.pose, replay.intrinsics, length_m), "goal": _goal(turn)}
+        | {"place": _frustum(turn.pose, replay.run.facts.intrinsics, length_m), "goal": _goal(turn)}
         for turn in turns
     ]
     missing += [

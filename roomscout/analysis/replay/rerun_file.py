@@ -21,7 +21,7 @@ def write_rerun(replay: Replay, out: Path) -> None:
     import rerun
 
     turns = replay.answer.turns
-    lens = replay.intrinsics
+    lens = replay.run.facts.intrinsics
     recording = rerun.RecordingStream("roomscout_replay", recording_id=replay.title)
     recording.save(out)
     recording.log("room", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
