@@ -12,7 +12,7 @@ from roomscout.base.grouping import grouped
 from roomscout.base.tables import interval_in_words
 from roomscout.base.text import counted
 from roomscout.runs.anytime import Anytime
-from roomscout.runs.costs import PART_NAMES, total
+from roomscout.runs.costs import PART_NAMES, Cost
 from roomscout.runs.summary import Summary
 
 WIDTH, HEIGHT = 440, 260
@@ -30,15 +30,14 @@ class Plot:
     note: str
 
 
-def plots_of(entries: Sequence[Entry], summary: Summary) -> list[Plot]:
-    """The plots of a run's answers, without those that have nothing to show. One answer alone has none."""
+def plots_of(entries: Sequence[Entry], summary: Summary, cost: Cost) -> list[Plot]:
+    """The plots of answers that have a `cost` in all, without those that show nothing. One answer alone has none."""
     finished = [entry for entry in entries if entry.outcome not in ("unfinished", "pending")]
     if len(finished) < 2:
         return []
     ended = [entry for entry in finished if entry.outcome != "failed"]
     with_numbers = [entry for entry in ended if entry.score is not None and entry.numbers is not None]
     by_type = grouped((entry.question.question_type, entry) for entry in with_numbers)
-    cost = total([entry.cost for entry in entries])
     plots = [
         _score_per_type(summary),
         _turns_used(ended),

@@ -34,8 +34,8 @@ def score_table(summary: Summary) -> Table | None:
         columns[INTERVAL] = [interval_in_words(interval) if interval else "" for interval in intervals]
     if lacks_scans(summary):
         columns["With scan"] = _percents(summary.with_scan, tasks)
-    for key, name in _baselines(summary).items():
-        columns[name] = _percents(summary.baselines[key], tasks)
+    for name, baseline in _baselines(summary).items():
+        columns[name] = _percents(baseline, tasks)
     return Table(list(columns), list(zip(*columns.values(), strict=True)))
 
 
@@ -45,9 +45,9 @@ def _percents(scores: Percentages | DatasetScores | Baseline, tasks: Iterable[st
     return ["" if percent is None else f"{percent:.1f}" for percent in percents]
 
 
-def _baselines(summary: Summary) -> dict[str, str]:
-    """The known baselines, with their names in words."""
-    return {key: name for key, name in BASELINES.items() if key in summary.baselines}
+def _baselines(summary: Summary) -> dict[str, Baseline]:
+    """The known baselines, by their names in words."""
+    return {name: summary.baselines[key] for key, name in BASELINES.items() if key in summary.baselines}
 
 
 def lacks_scans(summary: Summary) -> bool:
@@ -90,8 +90,8 @@ def lead_of(run: RunContents) -> dict[str, Any] | None:
     if asked.label is None or asked.overall is None:
         return None
     interval = run.summary.interval("overall")
-    overalls = [(name, run.summary.baselines[key].overall) for key, name in _baselines(run.summary).items()]
-    beside = [(name, percent) for name, percent in overalls if percent is not None]
+    overalls = {name: baseline.overall for name, baseline in _baselines(run.summary).items()}
+    beside = [(name, percent) for name, percent in overalls.items() if percent is not None]
     verdicts = []
     for name, percent in beside:
         baseline = f"{name.lower()}, {percent:.1f} %"
@@ -297,7 +297,7 @@ def cautions(run: RunContents) -> list[str]:
         sentences += [f"{capitalized(line)}." for line in no_interval_lines(summary)]
     if asked.label is not None and lacks_scans(summary):
         sentences.append("Questions without a scan score 0. The column “With scan” leaves them out.")
-    if sources := [f"{name}: {summary.baselines[key].source}" for key, name in _baselines(summary).items()]:
+    if sources := [f"{name}: {baseline.source}" for name, baseline in _baselines(summary).items()]:
         sentences.append(f"Baselines: {'; '.join(sources)}.")
     if facts.samples > 1:
         sentences.append(f"Each question was answered {facts.samples} times, and each answer counts like a question.")

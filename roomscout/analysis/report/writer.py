@@ -215,7 +215,7 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "hardware": (
             [] if run.facts.by_people else scores.hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples))
         ),
-        "plots": plots_of(entries, summary),
+        "plots": plots_of(entries, summary, cost),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if name in outcomes},
         "sights": {name: meaning for name, meaning in SIGHTS.items() if name in sights},
         "only": entries[0].name if entries and run.facts.episodes == 1 else "",
