@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +39,7 @@ def judge_run(
     judge's, or if the folder cannot be written, and what `ask` raises.
     """
     reader = RunReader(folder)
-    run = RunWriter(folder)
-    try:
+    with closing(RunWriter(folder)) as run:
         free = {
             question.id: question
             for question in reader.questions
@@ -77,8 +77,6 @@ def judge_run(
             return words
         unmarked = len(missing) - marked
         return f"{words}; {unmarked} without one, since no reply had a mark: the same command asks again"
-    finally:
-        run.close()
 
 
 def price_of_judge(prices: Path, judge: str) -> Price | None:
