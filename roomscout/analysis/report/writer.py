@@ -190,9 +190,7 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "title": title_of(run.facts, run.benchmark, summary.asked.overall),
         "about": scores.about_in_words(run),
         "controls": controls_of(run.facts),
-        "part": str(run.facts.part or ""),
-        "pending": run.pending,
-        "episodes": run.facts.episodes,
+        "run": run,
         "facts": facts[:MAIN_FACTS],
         "more_facts": facts[MAIN_FACTS:],
         "command": shlex.join(["roomscout", *run.facts.flags]),
@@ -200,8 +198,6 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "scores": scores.score_table(summary),
         "datasets": scores.dataset_table(summary),
         "by_sight": scores.sight_table(summary),
-        "enough_pixels": summary.sight and summary.sight.enough_pixels,
-        "surface_percent": summary.sight and f"{summary.sight.surface_percent:.1f} %",
         "warnings": [capitalized(line) for line in (*summary.warnings, *summary.errors)],
         "judge_command": scores.judge_command(run),
         "no_truth": bool(run.rows) and all(row.ground_truth is None for row in run.rows.values()),
@@ -211,7 +207,6 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "logged": [line for line in run.logged if capitalized(line) not in map(capitalized, summary.warnings)],
         "agreement": agreement_lines(replace(summary, annotators={})),
         "people": people_table(summary),
-        "by_machine": not run.facts.by_people,
         "hardware": (
             [] if run.facts.by_people else scores.hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples))
         ),
