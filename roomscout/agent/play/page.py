@@ -175,7 +175,15 @@ class PlaySite(Site):
             return Page.of_json({"instructions": self._instructions, "name": name})
         asked, left = self._asked(name, given)
         if path == ["state.json"]:
-            return self._state(name, given, asked, left)
+            if asked is None:
+                return Page.of_json({"left": left})
+            if given.get("in_use") == "1":
+                asked.see()
+            number, of = self._policy.place(name)
+            progress = {"left": left, "number": number, "of": of, "can_practise": can_practise(asked.state)}
+            key = asked.turn["key"]
+            turn = {"key": key} if given.get("has") == key else asked.turn
+            return Page.of_json(progress | turn)
         if asked is None or given.get("key") != asked.turn["key"]:
             return None
         if path == ["aim.json"] and all(re.fullmatch("[0-9]{1,5}", given.get(each, "")) for each in "xy"):
@@ -216,14 +224,3 @@ class PlaySite(Site):
         if "practice" in given:
             turn = self._policy.practice(name, given["practice"] == "begin")
         return turn, left
-
-    def _state(self, name: str, given: Mapping[str, str], asked: "Asked | None", left: int | None) -> Page:
-        if asked is None:
-            return Page.of_json({"left": left})
-        if given.get("in_use") == "1":
-            asked.see()
-        number, of = self._policy.place(name)
-        progress = {"left": left, "number": number, "of": of, "can_practise": can_practise(asked.state)}
-        key = asked.turn["key"]
-        turn = {"key": key} if given.get("has") == key else asked.turn
-        return Page.of_json(progress | turn)
