@@ -13,7 +13,6 @@ from roomscout.base.shots import PICTURE
 from roomscout.base.text import escaped, escaped_text
 from roomscout.data.boxes import BoxError, ObjectBox, needed_for
 from roomscout.rendering.scene import SceneError
-from roomscout.runs.costs import of_answer
 from roomscout.runs.prices import Price, in_money
 from roomscout.runs.records import ForcedAnswer, RunFacts, Turn, image_files
 from roomscout.runs.sights import SIGHTS, Sight
@@ -107,13 +106,11 @@ def replay_file(run: Path, name: str) -> Path:
 
 def _cost(answer: AnswerContents, price: Price | None) -> str:
     """The tokens of an answer, and what they cost; empty without a model."""
-    cost = of_answer(answer.turns, price)
-    read = cost.prefilled_tokens + cost.reused_tokens
-    written = cost.generated_tokens
-    if not read + written:
+    computed, cached, written = answer.entry.cost.tokens
+    if not computed + cached + written:
         return ""
-    money = "" if cost.money is None else f"{in_money(cost.money)}: "
-    return f"{money}{read:,} tokens read ({cost.reused_tokens:,} cached), {written:,} written"
+    money = "" if price is None else f"{in_money(price.of(computed, cached, written))}: "
+    return f"{money}{computed + cached:,} tokens read ({cached:,} cached), {written:,} written"
 
 
 def answer_values(answer: AnswerContents) -> dict[str, Any]:
