@@ -112,8 +112,7 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
     drawing = Drawing(WIDTH, HEIGHT, "Histogram of the turns per question")
     counts = {turn: [entry for entry in entries if entry.turns == turn] for turn in range(1, longest + 1)}
     across = Scale(0.5, longest + 0.5, LEFT, WIDTH - RIGHT)
-    up = _upwards(max(map(len, counts.values()), default=1))
-    y_axis(drawing, up, _whole(ticks(0, up.high, 5)), LEFT, WIDTH - RIGHT, "answers")
+    up = _axis_of_counts(drawing, max(map(len, counts.values()), default=1))
     for turn, of_turn in counts.items():
         answered = sum(entry.outcome != "exhausted" for entry in of_turn)
         left = across(turn - 0.4)
@@ -162,8 +161,7 @@ def _distance(metres: Sequence[float]) -> Plot | None:
     counts = Counter(min(int(distance / width + 1e-9), bins - 1) for distance in metres)
     drawing = Drawing(WIDTH, HEIGHT, "Histogram: distance moved per question")
     across = Scale(0, bins * width, LEFT, WIDTH - RIGHT)
-    up = _upwards(max(counts.values()))
-    y_axis(drawing, up, _whole(ticks(0, up.high, 5)), LEFT, WIDTH - RIGHT, "answers")
+    up = _axis_of_counts(drawing, max(counts.values()))
     for place in range(bins):
         low = place * width
         high = (place + 1) * width
@@ -225,12 +223,12 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def _upwards(most: float) -> Scale:
-    return Scale(0, max(most, 1) * 1.08, HEIGHT - BOTTOM, TOP)
-
-
-def _whole(values: Sequence[float]) -> list[float]:
-    return [value for value in values if value == int(value)]
+def _axis_of_counts(drawing: Drawing, most: float) -> Scale:
+    """Draw a vertical axis with whole numbers of answers."""
+    up = Scale(0, max(most, 1) * 1.08, HEIGHT - BOTTOM, TOP)
+    whole = [value for value in ticks(0, up.high, 5) if value == int(value)]
+    y_axis(drawing, up, whole, LEFT, WIDTH - RIGHT, "answers")
+    return up
 
 
 def _named(turns: range) -> list[tuple[int, str]]:
