@@ -50,20 +50,10 @@ class Written:
 def write_report(folder: Path, out: Path | None = None, embed: bool = False) -> Written:
     """Write the report of a run, by default into its folder, and change nothing else there: with the data in a folder
     beside the page, `report_files` for `report.html`, or with `embed` all in the page. Raises RunError for a folder
-    that is no run, damaged files, or a report that cannot be written."""
+    that is no run, damaged files, a name that is not that of a page or that is a run's own, or a report that cannot be
+    written."""
     run = RunContents.read(folder.absolute())
     out = (out or run.folder / (EMBEDDED_FILE if embed else REPORT_FILE)).absolute()
-    _require_free(out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        missing = (_write_embedded if embed else _write_linked)(run, out)
-    except OSError as error:
-        raise RunError(f"{error.filename or out} cannot be written ({error.strerror or error})") from None
-    return Written(out, tuple(missing))
-
-
-def _require_free(out: Path) -> None:
-    """Raise RunError for a name that is not that of a page, is taken by a folder, or is that of a run's own file."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise RunError(f"--out {out}: name a file that ends in .html")
     require_outside_runs(out, prefix="report")
@@ -71,6 +61,12 @@ def _require_free(out: Path) -> None:
     for folder in (files, *(files / name for name in ("data", "assets", "maps"))):
         if folder.is_symlink():
             raise RunError(f"{folder} is a link, and a report writes beside its page only: remove it, or use --out")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        missing = (_write_embedded if embed else _write_linked)(run, out)
+    except OSError as error:
+        raise RunError(f"{error.filename or out} cannot be written ({error.strerror or error})") from None
+    return Written(out, tuple(missing))
 
 
 def files_folder(out: Path) -> Path:
@@ -128,7 +124,7 @@ def _write_embedded(run: RunContents, out: Path) -> list[str]:
             inline_styles=[(assets() / name).read_text(encoding="utf-8") for name in STYLES],
             inline_scripts=[(assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
             index=script_json(index_of(entries)),
-            maps=((path.stem, _data_address(path, "PNG")) for path in sorted(maps.glob("*.png"))),
+            maps=((path.stem, _data_address(str(path), "PNG")) for path in sorted(maps.glob("*.png"))),
             pages=_embedded(pages),
         )
         with replacing(out) as draft, draft.open("w", encoding="utf-8") as file:
@@ -155,8 +151,8 @@ def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, st
     for name, page in pages:
         turns = [
             turn
-            | {"view": _embedded_image(turn["view"])}
-            | ({"more": [[name, _embedded_image(path)] for name, path in turn["more"]]} if "more" in turn else {})
+            | {"view": _data_address(turn["view"])}
+            | ({"more": [[name, _data_address(path)] for name, path in turn["more"]]} if "more" in turn else {})
             for turn in page["turns"]
         ]
         plan = page["map"]
@@ -165,14 +161,12 @@ def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, st
         yield name, script_json(page | {"turns": turns, "map": plan})
 
 
-def _embedded_image(path: str | None) -> str | None:
-    return _data_address(Path(path), "JPEG") if path else None
-
-
-def _data_address(path: Path, form: str) -> str | None:
-    """An image as a data: URL; None if it is damaged."""
+def _data_address(path: str | None, form: str = "JPEG") -> str | None:
+    """The image in a file as a data: URL; None without a file, or if it is damaged."""
+    if path is None:
+        return None
     try:
-        return data_url(opened(path.read_bytes()).convert("RGB"), form, JPEG_QUALITY)
+        return data_url(opened(Path(path).read_bytes()).convert("RGB"), form, JPEG_QUALITY)
     except (OSError, PictureError):
         return None
 
