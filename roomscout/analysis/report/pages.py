@@ -109,7 +109,7 @@ def _cost(answer: AnswerContents, price: Price | None) -> str:
     computed, cached, written = answer.entry.cost.tokens
     if not computed + cached + written:
         return ""
-    money = "" if price is None else f"{in_money(price.of(computed, cached, written))}: "
+    money = "" if price is None else f"{in_money(round(price.of(computed, cached, written), 9))}: "
     return f"{money}{computed + cached:,} tokens read ({cached:,} cached), {written:,} written"
 
 
