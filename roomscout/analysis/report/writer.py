@@ -82,7 +82,6 @@ def _write_linked(run: RunContents, out: Path) -> list[str]:
 
     files = files_folder(out)
     data = files / "data"
-    prefix = quote(files.name)
     data.mkdir(parents=True, exist_ok=True)
     for name in (*STYLES, *SCRIPTS, "tabulator/LICENSE"):
         (files / "assets").mkdir(exist_ok=True)
@@ -95,15 +94,20 @@ def _write_linked(run: RunContents, out: Path) -> list[str]:
         replace_text(data / f"{entry.name}.js", script("question", entry.name, page))
         entries.append(entry)
     replace_text(data / "index.js", script("index", index_of(entries)))
-    text = template().render(
-        **page_values(run, entries, missing),
-        data=f"{prefix}/data",
-        nonce="",
-        styles=style_addresses(f"{prefix}/"),
-        scripts=[*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
-    )
-    replace_text(out, text)
+    replace_text(out, linked_page(page_values(run, entries, missing), f"{quote(files.name)}/"))
     return missing
+
+
+def linked_page(values: dict[str, Any], prefix: str = "", *more_scripts: str) -> str:
+    """The page of `page_values`, which loads its data and assets from folders below an address."""
+    scripts = [f"{prefix}assets/{Path(name).name}" for name in SCRIPTS]
+    return template().render(
+        **values,
+        data=f"{prefix}data",
+        nonce="",
+        styles=style_addresses(prefix),
+        scripts=[*scripts, f"{prefix}data/index.js", *more_scripts],
+    )
 
 
 def _write_embedded(run: RunContents, out: Path) -> list[str]:

@@ -17,7 +17,7 @@ from roomscout.analysis.replay.page import page as replay_page
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of, script
-from roomscout.analysis.report.writer import SCRIPTS, STYLES, assets, page_values, style_addresses, template
+from roomscout.analysis.report.writer import SCRIPTS, STYLES, assets, linked_page, page_values, template
 from roomscout.base.text import counted
 from roomscout.base.web import JAVASCRIPT, PNG, Page, Site
 from roomscout.data.scans import ScanNotFound
@@ -166,13 +166,7 @@ class LiveRun(Site):
         """The page of the report."""
         with self._lock:
             self._look()
-            return template().render(
-                **self._values(),
-                data="data",
-                nonce="",
-                styles=style_addresses(),
-                scripts=[*(f"assets/{Path(name).name}" for name in SCRIPTS), "data/index.js", "assets/live.js"],
-            )
+            return linked_page(self._values(), "", "assets/live.js")
 
     def index(self) -> dict[str, Any]:
         """All rows of the table."""
