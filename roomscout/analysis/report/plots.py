@@ -36,8 +36,8 @@ def plots_of(entries: Sequence[Entry], summary: Summary, cost: Cost) -> list[Plo
     if len(finished) < 2:
         return []
     ended = [entry for entry in finished if entry.outcome != "failed"]
-    with_numbers = [entry for entry in ended if entry.score is not None and entry.numbers is not None]
-    by_type = grouped((entry.question.question_type, entry) for entry in with_numbers)
+    numbers = [(entry, *entry.numbers) for entry in ended if entry.score is not None and entry.numbers is not None]
+    by_type = grouped((answer[0].question.question_type, answer) for answer in numbers)
     plots = [
         _score_per_type(summary),
         _turns_used(ended),
@@ -86,21 +86,18 @@ def _score_per_type(summary: Summary) -> Plot | None:
         drawing.text(scale.end + 14, middle + 4, f"{percent:.1f}", "value start")
         drawing.text(width - 2, middle + 4, f"n={counts.questions}", "tick end")
     x = float(left)
-    names = {name for name, _ in types}
     for key, words in BASELINES.items():
         percents = summary.baselines[key].tasks if key in summary.baselines else {}
-        if not names.intersection(percents):
-            continue
-        for row, (name, _) in enumerate(types):
-            if name in percents:
-                y = TOP + ROW * (row + 0.5)
-                about = f"{words.lower()}: {percents[name]:.1f} %"
-                drawing.diamond(scale(percents[name]), y, 5, f"mark {key}", about)
-        drawing.diamond(x + 5, 10, 5, f"mark {key}")
-        drawing.text(x + 14, 14, words.lower(), "tick start")
-        x += 30 + 7 * len(words)
+        marks = [(row, percents[name]) for row, (name, _) in enumerate(types) if name in percents]
+        for row, percent in marks:
+            about = f"{words.lower()}: {percent:.1f} %"
+            drawing.diamond(scale(percent), TOP + ROW * (row + 0.5), 5, f"mark {key}", about)
+        if marks:
+            drawing.diamond(x + 5, 10, 5, f"mark {key}")
+            drawing.text(x + 14, 14, words.lower(), "tick start")
+            x += 30 + 7 * len(words)
     note = "Mean score of each type; numbers score by their relative error. n counts its answers."
-    if any(summary.interval(name) for name in names):
+    if any(summary.interval(name) for name, _ in types):
         note += " Whiskers are 95 % intervals over scenes."
     return Plot("Score per type", drawing, note)
 
@@ -173,30 +170,26 @@ def _distance(metres: Sequence[float]) -> Plot | None:
     return Plot("Distance moved", drawing, note)
 
 
-def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:
-    numbers = [entry.numbers for entry in entries if entry.numbers is not None]
-    limit = max(truth for _, truth in numbers)
-    high = 1.05 * max(1e-6, min(max(answer for answer, _ in numbers), 2 * limit), limit)
+def _answer_against_truth(name: str, answers: Sequence[tuple[Entry, float, float]]) -> Plot:
+    limit = max(truth for _, _, truth in answers)
+    high = 1.05 * max(1e-6, min(max(answer for _, answer, _ in answers), 2 * limit), limit)
     side = 250
     drawing = Drawing(LEFT + side + RIGHT, TOP + side + BOTTOM, f"Answer against truth: {name}")
     across = Scale(0, high, LEFT, LEFT + side)
     up = Scale(0, high, TOP + side, TOP)
-    unit = entries[0].question.kind.unit
+    unit = answers[0][0].question.kind.unit
     unit = f" ({unit})" if unit else ""
     y_axis(drawing, up, ticks(0, high, 5), LEFT, LEFT + side, f"answer{unit}")
     x_axis(drawing, across, ticks(0, high, 5), TOP, TOP + side, f"truth{unit}")
     drawing.line(across(0), up(0), across(high), up(high), "ideal")
     beyond = 0
-    for entry in entries:
-        if entry.numbers is None:
-            continue
-        answer, truth = entry.numbers
+    for entry, answer, truth in answers:
         outside = not 0 <= answer <= high
         beyond += outside
         css = "dot outside" if outside else "dot"
         about = f"{entry.name}: answer {number(answer)}, truth {number(truth)}"
         drawing.circle(across(truth), up(min(max(answer, 0), high)), 4, css, about)
-    note = f"n = {len(numbers)}; the line is a perfect answer."
+    note = f"n = {len(answers)}; the line is a perfect answer."
     if beyond:
         note += f" {counted(beyond, 'answer')} beyond the axis, drawn hollow at its edge."
     return Plot(f"Answer and truth: {name}", drawing, note)
