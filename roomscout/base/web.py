@@ -60,11 +60,11 @@ class Site:
     errors: ClassVar[tuple[type[Exception], ...]] = ()
     takes_posts: ClassVar[bool] = False
 
-    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
-        """The page for decoded path segments, of which the last is empty for a folder; None if unknown."""
+    def page(self, path: list[str], query: dict[str, str]) -> Page | None:
+        """The page for decoded path segments, the last empty for a folder, and the parameters; None if unknown."""
         raise NotImplementedError
 
-    def post(self, path: list[str], query: dict[str, list[str]], body: Any) -> Page | None:
+    def post(self, path: list[str], query: dict[str, str], body: Any) -> Page | None:
         """What follows from the parsed JSON that a page posts to an address; only if the site `takes_posts`."""
         raise NotImplementedError
 
@@ -146,10 +146,10 @@ class _Requests(BaseHTTPRequestHandler):
                 return
             self._answer(lambda names, query: self.pages.post(names, query, body))
 
-    def _answer(self, page_at: Callable[[list[str], dict[str, list[str]]], Page | None]) -> None:
+    def _answer(self, page_at: Callable[[list[str], dict[str, str]], Page | None]) -> None:
         path, _, text = self.path.partition("?")
-        query = parse_qs(text)
-        token = query.get("token", [""])[0].encode()
+        query = {name: values[0] for name, values in parse_qs(text).items()}
+        token = query.get("token", "").encode()
         if self.keys and not any(hmac.compare_digest(token, key) for key in self.keys):
             why = b"Open this page at the address with the token that the command printed."
             self._send(Page(why, TEXT, status=403))

@@ -13,10 +13,10 @@ from roomscout.base.web import LARGEST_BODY, Page, Site, server_on
 class Echo(Site):
     takes_posts = True
 
-    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+    def page(self, path: list[str], query: dict[str, str]) -> Page | None:
         return Page(b"here") if path == [""] else None
 
-    def post(self, path: list[str], query: dict[str, list[str]], body: Any) -> Page | None:
+    def post(self, path: list[str], query: dict[str, str], body: Any) -> Page | None:
         return Page.of_json({"got": body}, 422)
 
 

@@ -164,49 +164,47 @@ class PlaySite(Site):
         self._policy = policy
         self._instructions = instructions
 
-    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+    def page(self, path: list[str], query: dict[str, str]) -> Page | None:
         """See `Site`. The time of a person runs while the page asks for its state and says that it is in use."""
-        given = {name: values[0] for name, values in query.items()}
         if path == [""]:
             return Page(page())
-        if (name := self._policy.person(given.get("token", ""))) is None:
+        if (name := self._policy.person(query.get("token", ""))) is None:
             return None
         if path == ["welcome.json"]:
             return Page.of_json({"instructions": self._instructions, "name": name})
-        asked, left = self._asked(name, given)
+        asked, left = self._asked(name, query)
         if path == ["state.json"]:
             if asked is None:
                 return Page.of_json({"left": left})
-            if given.get("in_use") == "1":
+            if query.get("in_use") == "1":
                 asked.see()
             number, of = self._policy.place(name)
             progress = {"left": left, "number": number, "of": of, "can_practise": can_practise(asked.state)}
             key = asked.turn["key"]
-            turn = {"key": key} if given.get("has") == key else asked.turn
+            turn = {"key": key} if query.get("has") == key else asked.turn
             return Page.of_json(progress | turn)
-        if asked is None or given.get("key") != asked.turn["key"]:
+        if asked is None or query.get("key") != asked.turn["key"]:
             return None
-        if path == ["aim.json"] and all(re.fullmatch("[0-9]{1,5}", given.get(each, "")) for each in "xy"):
-            return Page.of_json(aimed(asked.state, asked.turn, float(given["x"]), float(given["y"])))
+        if path == ["aim.json"] and all(re.fullmatch("[0-9]{1,5}", query.get(each, "")) for each in "xy"):
+            return Page.of_json(aimed(asked.state, asked.turn, float(query["x"]), float(query["y"])))
         number = path[1] if path[0] == "images" and len(path) == 2 else ""
         if re.fullmatch("[0-9]{1,4}", number) and int(number) < len(asked.shots):
             return Page(asked.shots[int(number)].png, PNG)
         return None
 
-    def post(self, path: list[str], query: dict[str, list[str]], body: Any) -> Page | None:
+    def post(self, path: list[str], query: dict[str, str], body: Any) -> Page | None:
         """Take a reply, and say how many questions are left: 422 if it cannot be read; 409 with the state if it is to
         another turn, or to one that has a reply."""
-        given = {name: values[0] for name, values in query.items()}
-        name = self._policy.person(given.get("token", ""))
+        name = self._policy.person(query.get("token", ""))
         if path != ["reply.json"] or name is None or not isinstance(body, dict):
             return None
-        asked, left = self._asked(name, given)
+        asked, left = self._asked(name, query)
         values = body.get("values")
         answer = body.get("answer")
         values = values if isinstance(values, dict) else {}
         why: str | None = None
         if asked is not None and left is not None and body.get("key") == asked.turn["key"]:
-            if "practice" in given:
+            if "practice" in query:
                 why = self._policy.reply_to_practice(name, asked, values, answer)
                 if not why and asked.state.is_final:
                     return Page.of_json({"left": left, "right": asked.state.question.ground_truth})
@@ -217,10 +215,10 @@ class PlaySite(Site):
             return Page.of_json({**again, "left": left, "key": asked.turn["key"] if asked else None}, 409)
         if why:
             return Page.of_json({"error": why}, 422)
-        return Page.of_json({"left": left - (answer is not None and "practice" not in given)})
+        return Page.of_json({"left": left - (answer is not None and "practice" not in query)})
 
-    def _asked(self, name: str, given: Mapping[str, str]) -> "tuple[Asked | None, int | None]":
+    def _asked(self, name: str, query: Mapping[str, str]) -> "tuple[Asked | None, int | None]":
         turn, left = self._policy.current(name)
-        if "practice" in given:
-            turn = self._policy.practice(name, given["practice"] == "begin")
+        if "practice" in query:
+            turn = self._policy.practice(name, query["practice"] == "begin")
         return turn, left

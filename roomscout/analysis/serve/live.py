@@ -124,13 +124,13 @@ class LiveRun(Site):
         self._version = 0
         self._look_at = 0.0
 
-    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+    def page(self, path: list[str], query: dict[str, str]) -> Page | None:
         """See `Site`. No address is a path on the disk."""
         match path:
             case [""]:
                 return Page(self.report().encode())
             case ["state.json"]:
-                return Page.of_json(self.changes(query.get("since", [""])[0]))
+                return Page.of_json(self.changes(query.get("since", "")))
             case ["data", "index.js"]:
                 return Page(script("index", self.index()).encode(), JAVASCRIPT)
             case ["assets", file]:

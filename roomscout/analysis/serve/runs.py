@@ -57,7 +57,7 @@ class RunList(Site):
             lambda folder: LiveRun(folder, drafts / str(next(numbers)), home="../../")
         )
 
-    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+    def page(self, path: list[str], query: dict[str, str]) -> Page | None:
         """See `Site`. No address is a path on the disk."""
         match path:
             case [""]:
@@ -65,7 +65,7 @@ class RunList(Site):
                 values = {"title": self._folder.name, "runs": runs, "live": _version(runs)}
                 return Page(_template().render(**values, styles=style_addresses()).encode())
             case ["state.json"]:
-                return Page.of_json(self._changes(query.get("since", [""])[0]))
+                return Page.of_json(self._changes(query.get("since", "")))
             case ["assets", file]:
                 return asset(file)
             case ["runs", name, *rest]:
