@@ -6,14 +6,13 @@ import os
 import re
 import socket
 from collections.abc import Collection, Iterator
-from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
 from roomscout.runs.reader import RunReader
 
-BLOB = re.compile(r"[A-Za-z0-9+/=]{200,}")
+BLOB = re.compile(r"([A-Za-z0-9+/=]{200,})")
 """Images and meshes in base64, which hold pixels and places alone."""
 KEY = re.compile(
     r"\b(?:sk|xai|nvapi|pplx)-[\w-]{8,}|\b(?:hf|gsk|gh[opsu]|github_pat)_\w{16,}|\bA(?:Iza[\w-]{30,}|KIA\w{16})"
@@ -54,10 +53,8 @@ class Sharing:
 
     def text(self, text: str) -> str:
         """The text of a page or a file, without them. Data in base64 stays as it is."""
-        text = str(text)  # parts of a template escape what is added to them
-        places = [(0, 0), *(match.span() for match in BLOB.finditer(text)), (len(text), len(text))]
-        parts = [self._words(text[end:begin]) + text[begin:after] for (_, end), (begin, after) in pairwise(places)]
-        return "".join(parts)
+        parts = BLOB.split(str(text))  # no Markup of a template, which would escape what is added to it
+        return "".join(part if place % 2 else self._words(part) for place, part in enumerate(parts))
 
     def _words(self, text: str) -> str:
         for key in self._keys:
