@@ -5,7 +5,6 @@ import secrets
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -112,14 +111,11 @@ def linked_page(values: dict[str, Any], prefix: str = "", *more_scripts: str) ->
 
 def _write_embedded(run: RunContents, out: Path) -> list[str]:
     """Write a page with everything in it; returns what it lacks. Raises OSError."""
-    with ExitStack() as stack:
-        maps = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roomscout_maps_")))
-        entries = list[Entry]()
-        pages = []
+    with tempfile.TemporaryDirectory(prefix="roomscout_maps_") as folder:
+        maps = Path(folder)
         missing = list[str]()
-        for entry, page in _pages(run, FloorPlans(maps, run.facts), str, missing):
-            entries.append(entry)
-            pages.append((entry.name, page))
+        answers = list(_pages(run, FloorPlans(maps, run.facts), str, missing))
+        entries = [entry for entry, _ in answers]
         shared = Sharing(run.reader)
         texts = template().generate(
             **page_values(run, entries, missing),
@@ -129,7 +125,7 @@ def _write_embedded(run: RunContents, out: Path) -> list[str]:
             inline_scripts=[(assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
             index=script_json(index_of(entries)),
             maps=((path.stem, _data_address(str(path), "PNG")) for path in sorted(maps.glob("*.png"))),
-            pages=_embedded(pages),
+            pages=_embedded(answers),
         )
         with replacing(out) as draft, draft.open("w", encoding="utf-8") as file:
             file.writelines(map(shared.text, texts))
@@ -150,9 +146,9 @@ def _pages(
     missing += [f"{listed(names)}: {sentence}" for sentence, names in lacking.items()]
 
 
-def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
-    """The pages with their images as data, and the name of their floor plan in place of its file."""
-    for name, page in pages:
+def _embedded(answers: list[tuple[Entry, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """The names and the pages of answers with images as data, and the name of their floor plan in place of its file."""
+    for entry, page in answers:
         turns = [
             turn
             | {"view": _data_address(turn["view"])}
@@ -162,7 +158,7 @@ def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, st
         plan = page["map"]
         if plan and plan["image"]:
             plan = plan | {"image": f"#{Path(plan['image']).stem}"}
-        yield name, script_json(page | {"turns": turns, "map": plan})
+        yield entry.name, script_json(page | {"turns": turns, "map": plan})
 
 
 def _data_address(path: str | None, form: str = "JPEG") -> str | None:
