@@ -105,9 +105,9 @@ class _Known:
 
 
 class LiveRun(Site):
-    """A run and its report. Its methods may be called from several threads, and raise RunError."""
+    """A run and its report. Its methods may be called from several threads, and raise these `errors`."""
 
-    errors = (RunError,)
+    errors = (RunError, SceneError, ScanNotFound)
 
     def __init__(self, folder: Path, maps: Path, home: str = ""):
         """`maps` is a folder for the floor plans, `home` the address of a page with all runs; raises RunError."""
@@ -151,11 +151,8 @@ class LiveRun(Site):
             values["replay"] = f"replays/{name}.html" if values["turns"] else None
             return Page(script("question", name, values).encode(), JAVASCRIPT)
         if path == ["replays", f"{name}.html"]:
-            try:
-                with self._drawing:
-                    return Page(replay_page(replay_of(run, name)).encode())
-            except (SceneError, ScanNotFound) as error:
-                raise RunError(str(error)) from None
+            with self._drawing:
+                return Page(replay_page(replay_of(run, name)).encode())
         match path:
             case ["views", folder, file] if folder == name and VIEW_FILE.fullmatch(file):
                 view = SavedShot(file, run.folder_of(episode) / file).file

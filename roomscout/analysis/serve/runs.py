@@ -44,7 +44,7 @@ class ListedRun:
 class RunList(Site):
     """The runs directly below a folder, newest first. Its methods may be called from several threads."""
 
-    errors = (RunError,)
+    errors = LiveRun.errors
 
     def __init__(self, folder: Path, drafts: Path):
         """`drafts` is a folder for the floor plans of the reports."""
