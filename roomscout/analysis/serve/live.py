@@ -138,13 +138,17 @@ class LiveRun(Site):
             case ["maps", file] if re.fullmatch(r"[0-9a-f]{16}\.png", file) and (self._maps / file).is_file():
                 return Page((self._maps / file).read_bytes(), PNG)
             case ["data" | "replays" | "views", name, *_]:
-                run, episode = self._find(name.partition(".")[0])
-                return None if episode is None else self._page_of(path, run, episode)
+                return self._page_of(path, name.partition(".")[0])
         return None
 
-    def _page_of(self, path: list[str], run: RunContents, episode: EpisodeId) -> Page | None:
-        """The data, the replay or a view of an answer. Draws the floor plan if there is none yet."""
-        name = str(episode)
+    def _page_of(self, path: list[str], name: str) -> Page | None:
+        """The data, the replay or a view of an answer, as it is now. Draws the floor plan if there is none yet."""
+        with self._lock:
+            self._look()
+            run = self._run
+            episode = EpisodeId.parse(name)
+            if episode is None or episode not in self._known or str(episode) != name:
+                return None
         if path == ["data", f"{name}.js"]:
             with self._drawing:
                 values = page_of(run.answer(episode), run, self._plans, self._address)
@@ -186,14 +190,6 @@ class LiveRun(Site):
             context = page.new_context(self._values())
             blocks = {name: "".join(page.blocks[name](context)) for name in BLOCKS}
             return news | {"answers": index_of(self._entries(known)), "blocks": blocks}
-
-    def _find(self, name: str) -> tuple[RunContents, EpisodeId | None]:
-        """The run as it is now, and its answer of a name; None if it has none."""
-        with self._lock:
-            self._look()
-            episode = EpisodeId.parse(name)
-            known = episode in self._known and str(episode) == name
-            return self._run, episode if known else None
 
     @property
     def _version_name(self) -> str:
