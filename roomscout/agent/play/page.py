@@ -178,8 +178,8 @@ class PlaySite(Site):
                 return Page.of_json({"left": left})
             if query.get("in_use") == "1":
                 asked.see()
-            number, of = self._policy.place(name)
-            progress = {"left": left, "number": number, "of": of, "can_practise": can_practise(asked.state)}
+            place, of = self._policy.place(name)
+            progress = {"left": left, "number": place, "of": of, "can_practise": can_practise(asked.state)}
             key = asked.turn["key"]
             turn = {"key": key} if query.get("has") == key else asked.turn
             return Page.of_json(progress | turn)
