@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 
 from roomscout.base.interrupts import undone_on_failure
@@ -319,18 +320,13 @@ class ModelRunner:
         """Each row's ids from the end of its cached prefix up to `ends`, by default to the last."""
         ends = ends or [len(encoded.ids) for encoded in batch]
         starts = [len(row.ids) for row in cached.live]
-        width = max(end - start for start, end in zip(starts, ends, strict=True))
-        ids = torch.full((len(batch), width), self._pad_id)
-        mask = torch.zeros(len(batch), width, dtype=torch.bool)
-        positions = torch.zeros(len(batch[0].positions), len(batch), width, dtype=torch.long)
-        for row, (encoded, start, end) in enumerate(zip(batch, starts, ends, strict=True)):
-            at = width - (end - start)
-            ids[row, at:] = torch.tensor(encoded.ids[start:end])
-            mask[row, at:] = True
-            positions[:, row, at:] = encoded.positions[:, start:end]
-        pairs = zip(batch, starts, strict=True)
-        turns = [turn for encoded, start in pairs for turn in encoded.turns_after(start)]
-        return _Prefill(ids, mask, positions, turns)
+        parts = list(zip(batch, starts, ends, strict=True))
+        padded = partial(pad_sequence, batch_first=True, padding_side="left")
+        ids = padded([torch.tensor(row.ids[start:end]) for row, start, end in parts], padding_value=self._pad_id)
+        mask = padded([torch.ones(end - start, dtype=torch.bool) for _, start, end in parts])
+        positions = padded([row.positions[:, start:end].T for row, start, end in parts])
+        turns = [turn for row, start, _ in parts for turn in row.turns_after(start)]
+        return _Prefill(ids, mask, positions.permute(2, 0, 1).contiguous(), turns)
 
     def _model_inputs(self, cached: CachedBatch, prefill: _Prefill) -> dict[str, Any]:
         """The common arguments of generate() and forward() except the ids, on the device."""

@@ -64,18 +64,15 @@ def mrope(rotated: int) -> dict[str, Any]:
     return {"rope_type": "default", "rope_theta": 5_000_000.0, "mrope_section": sections}
 
 
-QWEN = ModelSizes(kv_heads=8, head_dim=128, vocab=151936, max_positions=262144, tie_embeddings=True, initial_std=0.02)
+QWEN = ModelSizes(
+    kv_heads=8, head_dim=128, vocab=151936, max_positions=262144, tie_embeddings=True, initial_std=0.02,
+    vision_hidden=1024, vision_layers=24, vision_heads=16, vision_mlp=4096, deepstack=(5, 11, 17),
+)  # fmt: skip
 CHECKPOINTS = {  # sizes by hub id, with the hub's spelling
-    "Qwen/Qwen3-VL-2B-Instruct": replace(
-        QWEN, hidden=2048, layers=28, heads=16, mlp=6144,
-        vision_hidden=1024, vision_layers=24, vision_heads=16, vision_mlp=4096, deepstack=(5, 11, 17),
-    ),
-    "Qwen/Qwen3-VL-4B-Instruct": replace(
-        QWEN, hidden=2560, layers=36, heads=32, mlp=9728,
-        vision_hidden=1024, vision_layers=24, vision_heads=16, vision_mlp=4096, deepstack=(5, 11, 17),
-    ),
+    "Qwen/Qwen3-VL-2B-Instruct": replace(QWEN, hidden=2048, layers=28, heads=16, mlp=6144),
+    "Qwen/Qwen3-VL-4B-Instruct": replace(QWEN, hidden=2560, layers=36, heads=32, mlp=9728),
     "Qwen/Qwen3-VL-8B-Instruct": replace(
         QWEN, hidden=4096, layers=36, heads=32, mlp=12288, tie_embeddings=False,
-        vision_hidden=1152, vision_layers=27, vision_heads=16, vision_mlp=4304, deepstack=(8, 16, 24),
+        vision_hidden=1152, vision_layers=27, vision_mlp=4304, deepstack=(8, 16, 24),
     ),
 }  # fmt: skip
