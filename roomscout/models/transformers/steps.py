@@ -52,8 +52,6 @@ def require_compiler(device: torch.device) -> None:
 def captured(device: torch.device, step: Step) -> Step:
     """A step as a CUDA graph, once it has run and loaded its kernels; raises RuntimeError. Each graph has a pool of its
     own, as one exists at a time and PyTorch 2.11 cannot reuse a pool whose graphs were freed."""
-    if device.type != "cuda":
-        raise RuntimeError(f"the model is on the {device.type}")
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize(device)
     # Not `torch.cuda.graph`, which also collects garbage and frees PyTorch's whole reserve of memory: a call has
