@@ -10,8 +10,9 @@ from roomscout.models import MEMORY_FRACTION
 from roomscout.models.transformers.devices import resolve_device, resolve_dtype, usable_bytes
 from roomscout.models.transformers.families import family_of, require_tiles
 from roomscout.models.transformers.layers import kv_token_bytes, state_bytes
-from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, checkpoint_processor, is_here
+from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, checkpoint_processor
 from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
+from roomscout.models.transformers.source import file_here
 
 # Bytes of a quantized weight: NF4 has a float32 scale for each 64 of them.
 _STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
@@ -41,7 +42,7 @@ class Checkpoint:
         self.name = name
         self.device = resolve_device(device)
         self.dtype = resolve_dtype(dtype, self.device)  # of weights that are not quantized
-        if name in CHECKPOINTS and not is_here(name, "config.json"):
+        if name in CHECKPOINTS and not file_here(name, "config.json"):
             self.config: PreTrainedConfig = make_config(CHECKPOINTS[name])
         else:
             self.config = checkpoint_config(name)
@@ -53,7 +54,7 @@ class Checkpoint:
     @property
     def lacks_tokenizer(self) -> bool:
         """Whether it is known, and its tokenizer is not on this machine."""
-        return self.name in CHECKPOINTS and not is_here(self.name, "tokenizer.json")
+        return self.name in CHECKPOINTS and not file_here(self.name, "tokenizer.json")
 
     @property
     def sees_videos(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import errors as hub
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import get_hf_file_metadata, hf_hub_url
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig, GenerationConfig
 from transformers.modeling_utils import PreTrainedModel
@@ -21,7 +21,7 @@ from roomscout.base.files import LFS_POINTER
 from roomscout.base.text import first_line
 from roomscout.models import ModelError
 from roomscout.models.transformers.families import family_of
-from roomscout.models.transformers.source import existing_source, id_and_revision
+from roomscout.models.transformers.source import existing_source, file_here, id_and_revision
 
 # huggingface_hub's HTTP client, httpx before version 2, httpx2 since, and its error without a response.
 _client = import_module(hub.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
@@ -101,19 +101,10 @@ def checkpoint_part(kind: Any, model: str) -> Any:
         return kind.from_pretrained(source, **revision, **safe)
 
 
-def is_here(model: str, file: str) -> bool:
-    """Whether a checkpoint's file is in its folder or in the local hub cache."""
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        return (folder / file).is_file()
-    source, revision = id_and_revision(model)
-    return isinstance(try_to_load_from_cache(source, file, revision=revision), str)
-
-
 def _located(model: str) -> tuple[str, dict[str, str]]:
     """Where `from_pretrained` finds a checkpoint: a folder, or a hub id and its revision; ModelError for none."""
     source, revision = id_and_revision(existing_source(model))
-    if not is_here(model, "config.json"):
+    if not file_here(model, "config.json"):
         try:  # once: the hub's client would retry for a minute
             get_hf_file_metadata(hf_hub_url(source, "config.json", revision=revision))
         except (_TransportError, OSError, ValueError) as error:
@@ -187,7 +178,7 @@ def end_tokens(settings: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -
 
 def generation_settings(model: str) -> GenerationConfig:
     """A checkpoint's generation settings, or those implied by its configuration; raises ModelError."""
-    if is_here(model, "generation_config.json"):
+    if file_here(model, "generation_config.json"):
         return checkpoint_part(GenerationConfig, model)
     return GenerationConfig.from_model_config(checkpoint_config(model))
 
@@ -198,7 +189,7 @@ def published_sampling(model: str | PreTrainedModel) -> tuple[float, dict[str, f
     if not isinstance(model, str):
         require_model(model)
         settings = model.generation_config
-    elif Path(model).expanduser().is_dir() and not is_here(model, "generation_config.json"):
+    elif Path(model).expanduser().is_dir() and not file_here(model, "generation_config.json"):
         why = f"{model} has no generation_config.json, and so no published sampling: name the parameters yourself"
         raise ModelError(why, setting="generation")
     else:

@@ -63,18 +63,22 @@ def require_libraries(model: str) -> None:
     require(f"the model {name}", *LIBRARIES, error=partial(ModelError, setting="model"))
 
 
+def file_here(checkpoint: str, name: str) -> Path | None:
+    """A checkpoint's file in its folder or in the local hub cache; None if it is not there."""
+    folder = Path(checkpoint).expanduser()
+    if folder.is_dir():
+        return folder / name if (folder / name).is_file() else None
+    model, revision = id_and_revision(checkpoint)
+    if model.count("/") != 1:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model, name, revision=revision)
+    return Path(found) if isinstance(found, str) else None
+
+
 def hub_revision(checkpoint: str) -> str | None:
     """The commit of a checkpoint in the hub's cache, of a hub id or of a folder there; None if it is not known."""
-    model, revision = id_and_revision(checkpoint)
-    folder = Path(model).expanduser()
-    if not folder.is_dir():
-        if model.count("/") != 1:
-            return None
-        from huggingface_hub import try_to_load_from_cache
-
-        config = try_to_load_from_cache(model, "config.json", revision=revision)
-        if not isinstance(config, str):
-            return None
-        folder = Path(config).parent
-    folder = folder.resolve()
+    config = file_here(checkpoint, "config.json")
+    folder = Path() if config is None else config.parent.resolve()
     return folder.name if folder.parent.name == "snapshots" else None
