@@ -111,6 +111,9 @@ class IndexedLayer(GrowingLayer, DynamicIndexedLayer):
     """A layer that attends to the tokens that an indexer chooses: also the indexer's keys (rows, columns, size), and in
     the first such layer the positions of all tokens (axes, rows, columns)."""
 
+    indexer_keys: torch.Tensor | None
+    indexer_position_ids: torch.Tensor | None
+
     def take(self, sources: Sequence[RowSource | None]) -> None:
         """Become a copy of these rows, of which all or none have tokens."""
         super().take(sources)
