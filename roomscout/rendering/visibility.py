@@ -4,11 +4,12 @@ A pixel belongs to an object if the surface that it shows lies in the object's b
 surface that does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers.base import NEAR_M
@@ -44,7 +45,7 @@ class Boxes:
     axes: np.ndarray
 
     @classmethod
-    def of(cls, boxes: Iterable[tuple[Sequence[float], Sequence[float], Sequence[Sequence[float]]]]) -> Self:
+    def of(cls, boxes: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike]]) -> Self:
         """Boxes from their center, size and axes."""
         boxes = list(boxes)
         centers = np.array([center for center, _, _ in boxes], dtype=np.float64).reshape(-1, 3)

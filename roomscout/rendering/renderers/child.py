@@ -65,6 +65,7 @@ class ChildRenderer:
         # Keys of freed scenes. Finalizers append to it, possibly while the lock is held, so they must not lock.
         self._freed: deque[int] = deque()
         self.process: subprocess.Popen | None = None
+        self._starting = True
         self._launch()
 
     def started(self) -> Self:
