@@ -229,9 +229,7 @@ def _matrices(moves: Mapping[str, Any]) -> np.ndarray:
     from scipy.spatial.transform import Rotation
 
     moves = {**_UNMOVED, **moves}
-    shift = np.array(moves["translation"], dtype=np.float64, ndmin=2)
-    turn = np.array(moves["rotation"], dtype=np.float64, ndmin=2)
-    scale = np.array(moves["scale"], dtype=np.float64, ndmin=2)
+    shift, turn, scale = (np.array(moves[name], dtype=np.float64, ndmin=2) for name in _UNMOVED)
     matrices = np.tile(np.eye(4), (max(len(shift), len(turn), len(scale)), 1, 1))
     matrices[:, :3, :3] = Rotation.from_quat(turn).as_matrix() * scale[:, None, :]
     matrices[:, :3, 3] = shift

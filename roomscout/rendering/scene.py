@@ -303,8 +303,8 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
 def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> Scene:
     """Load a PLY, PCD, GLB, GLTF or OBJ file, in metres and rotated so that z is up. `up_axis` is the up axis of the
     file; "auto" means y for glTF, as its specification requires, else z. `scale` is its unit in metres. `as_points`
-    makes a cloud of Gaussian splats, which else have `mesh_beside` them as surface, or their solid points. Raises
-    SceneError, also for a scan that has not the size of a room."""
+    makes a cloud of Gaussian splats, which else have as surface the mesh NAME_mesh.ply, .glb, .gltf or .obj beside
+    NAME.ply, or their solid points. Raises SceneError, also for a scan that has not the size of a room."""
     path = Path(path)
     up = resolved(up_axis, path)
     try:
@@ -343,7 +343,8 @@ def _splat_scene(path: Path, splats: Splats, up_axis: UpAxis, scale: float) -> S
     shift = (_recentred(path.stem, points) - points)[0]
     splats = replace(splats, means=(splats.means + shift @ splats.to_world).astype(np.float32))
     solid = Geometry(points + shift, NO_FACES, colours)
-    beside = mesh_beside(path)
+    meshes = (path.with_name(f"{path.stem}_mesh{suffix}") for suffix in READERS)
+    beside = next((mesh for mesh in meshes if mesh.is_file()), None)
     if beside is None:
         return replace(make_scene(path.stem, solid), splats=splats)
     mesh = upright(read_geometry(beside), resolved(up_axis, beside), scale)
@@ -356,12 +357,6 @@ def _splat_scene(path: Path, splats: Splats, up_axis: UpAxis, scale: float) -> S
         why = "only %.0f %% of the Gaussians are where the mesh %s is: export both with the same axes, origin and unit"
         _log.warning(f"%s: {why}", path, 100 * inside, beside.name)
     return replace(scene, splats=splats)
-
-
-def mesh_beside(path: Path) -> Path | None:
-    """The mesh of a file of splats: NAME_mesh.ply, .glb, .gltf or .obj beside NAME.ply; None if there is none."""
-    paths = (path.with_name(f"{path.stem}_mesh{suffix}") for suffix in READERS)
-    return next((mesh for mesh in paths if mesh.is_file()), None)
 
 
 class SceneCache:
