@@ -161,7 +161,7 @@ class Parts:
                         log.error("The worker of part %s stopped with an error", part)
                         raise status
                     if status > 1:
-                        where = find_part(root, part.number, part.of) or run_log.folder
+                        where = find_part(root, *part) or run_log.folder
                         log.error("Part %s was stopped by an unexpected error: see run.log in %s", part, where)
                         stopped.append(part)
                     else:
@@ -211,7 +211,7 @@ class Parts:
 
     def _take(self, run_log: RunWriter, part: Part) -> None:
         """Merge a finished part into the run, unless nothing was left for it; warn of scans that its worker lacks."""
-        folder = find_part(run_log.folder / PARTS_FOLDER, part.number, part.of)
+        folder = find_part(run_log.folder / PARTS_FOLDER, *part)
         if folder is None:
             return
         finished = FoundPart.read(folder)

@@ -65,7 +65,7 @@ def answer(values: Mapping[str, Any], probe: Path, retry_failed: bool) -> int:
     while True:
         try:
             with lines_kept_for_log():
-                folder = find_part(root, part.number, part.of)
+                folder = find_part(root, *part)
                 spec = plan_part(values, folder, retry_failed)
                 chunks = ChunkQueue(root / QUEUE_FOLDER, spec.questions.here, part.of)
                 done = {(row.id, row.sample) for row in RunReader(folder).rows if not row.failed} if folder else set()

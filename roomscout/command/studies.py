@@ -74,8 +74,7 @@ class StudiedCommand:
             settings = located(read_saved(typed.settings, typed.sources))  # a preset may add what they need
         values = settings.as_json
         of_cells = {name: values[name] for name in names if SETTINGS[name].study == "cell"}
-        part = None if settings.part is None else (settings.part.number, settings.part.of)
-        return Given(of_cells, part, bool(typed.words["retry_failed"]))
+        return Given(of_cells, settings.part, bool(typed.words["retry_failed"]))
 
     def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a run, from some of them; raises ConfigError."""

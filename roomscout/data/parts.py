@@ -3,8 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from roomscout.base.errors import SettingError
 
@@ -12,8 +11,7 @@ if TYPE_CHECKING:
     from roomscout.data.questions import Question
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Part `number`, from 1, of a run divided into `of` parts."""
 
     number: int

@@ -121,9 +121,7 @@ def _require_new(settings: Settings, benchmark: Benchmark) -> None:
     if own_scans and settings.questions is None and root != DEFAULTS["scan_root"].absolute():
         raise ConfigError(f"--benchmark {settings.benchmark} has its own scans: leave out --scan-root {root}")
     if settings.name is not None:
-        part = settings.part
-        numbers = (part.number, part.of) if part else None
-        named_folder(settings.log_root, settings.name, numbers)
+        named_folder(settings.log_root, settings.name, settings.part)
 
 
 def _require_answers(settings: Settings, policy: Policy | None, questions: QuestionSpec) -> None:
