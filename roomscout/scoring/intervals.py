@@ -59,6 +59,7 @@ class Difference(Estimate):
     first: float = 0.0  # the first run's score, in percent
     second: float = 0.0  # the second run's score, in percent
     p_value: float = 1.0  # of a permutation test that exchanges the runs scene by scene; assumes no distribution
+    p_holm: float | None = None  # adjusted for the number of differences that are tested beside it, see `holm`
 
     @property
     def contradicts(self) -> bool:

@@ -91,9 +91,8 @@ def test_questions_that_failed_in_a_cell_are_left_out_of_all(studied: Path, tmp_
     assert (found.left_out, found.questions) == (1, len(rows) - 1)
     assert [cell.failed for cell in found.cells] == [0, 1]
     first, second = (cell.overall for cell in found.cells)
-    assert first is not None and second is not None and second.difference is not None
-    gain = second.estimate.percent - first.estimate.percent
-    assert second.difference.percent == pytest.approx(gain)
+    assert first is not None and second is not None
+    assert found.cells[1].gains["overall"].percent == pytest.approx(second.percent - first.percent)
     assert "(1 failed in one)" in lines_of(found)[0] and "1 question that failed" in markdown_of(found, "Study")
 
 

@@ -1,8 +1,8 @@
 """What runs over the same questions have in common, and how their scores differ."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey
@@ -47,7 +47,6 @@ class Pair:
     failed: tuple[int, int]  # how many questions ended in an error, by run
     as_wrong: tuple[float, float] | None  # the overalls if these score 0; None if none failed
     uneven: str  # why intervals are too narrow; empty if they are not
-    adjusted: Mapping[str, float] = field(default_factory=dict)  # Holm's p-values, by the name of a task or "overall"
 
     @property
     def partial(self) -> str:
@@ -225,14 +224,16 @@ def _rows(run: Answers, questions: Iterable[QuestionKey]) -> list[ResultRow]:
 
 def _adjusted(pairs: Sequence[Pair]) -> list[Pair]:
     """The pairs with adjusted p-values. All tasks of all pairs are one family, the overalls another."""
-    tasks = [(place, score) for place, pair in enumerate(pairs) for score in pair.tasks]
-    overalls = [(place, pair.overall) for place, pair in enumerate(pairs) if pair.overall is not None]
-    adjusted: list[dict[str, float]] = [{} for _ in pairs]
-    for family in (tasks, overalls):
-        p_values = holm([score.p_value for _, score in family])
-        for (place, score), p_value in zip(family, p_values, strict=True):
-            adjusted[place][score.name] = p_value
-    return [replace(pair, adjusted=of_pair) for pair, of_pair in zip(pairs, adjusted, strict=True)]
+    of_tasks = iter(holm([score.p_value for pair in pairs for score in pair.tasks]))
+    of_overalls = iter(holm([pair.overall.p_value for pair in pairs if pair.overall]))
+    return [
+        replace(
+            pair,
+            tasks=tuple(replace(score, p_holm=next(of_tasks)) for score in pair.tasks),
+            overall=replace(pair.overall, p_holm=next(of_overalls)) if pair.overall else None,
+        )
+        for pair in pairs
+    ]
 
 
 def _flips(first: Answers, second: Answers, questions: Iterable[QuestionKey]) -> list[Flip]:

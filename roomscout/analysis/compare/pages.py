@@ -153,7 +153,7 @@ def _table(pair: Pair) -> Table:
     for score in pair.differences:
         cells = [_name(score, pair), f"{score.first:.1f}", f"{score.second:.1f}", f"{score.percent:+.1f}"]
         cells.append(interval_in_words(score.interval, "+.1f"))
-        cells += [p_in_words(score.p_value), p_in_words(pair.adjusted.get(score.name))]
+        cells += [p_in_words(score.p_value), p_in_words(score.p_holm)]
         rows.append([*cells, *(decimal(percents.get(score.name)) for percents in columns.values())])
     heads = ["percent", "A", pair.letter, f"{pair.letter} - A", INTERVAL, "p", "p (Holm)", *columns]
     return Table(heads, rows)
@@ -201,8 +201,8 @@ def json_of(comparison: Comparison) -> dict[str, Any]:
                     dict(zip(("first", "second"), pair.as_wrong, strict=True)) if pair.as_wrong else None
                 ),
                 "differs": {name: list(values) for name, values in pair.differs.items()},
-                "tasks": [_json_of_difference(score, pair) for score in pair.tasks],
-                "overall": _json_of_difference(pair.overall, pair) if pair.overall else None,
+                "tasks": list(map(_json_of_difference, pair.tasks)),
+                "overall": _json_of_difference(pair.overall) if pair.overall else None,
                 "gained": [_json_of_flip(flip) for flip in pair.gained],
                 "lost": [_json_of_flip(flip) for flip in pair.lost],
             }
@@ -211,7 +211,7 @@ def json_of(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _json_of_difference(score: Difference, pair: Pair) -> dict[str, Any]:
+def _json_of_difference(score: Difference) -> dict[str, Any]:
     return {
         "name": score.name,
         "first": score.first,
@@ -220,7 +220,7 @@ def _json_of_difference(score: Difference, pair: Pair) -> dict[str, Any]:
         "interval": list(score.interval) if score.interval else None,
         "standard_error": score.error,
         "p_value": score.p_value,
-        "p_holm": pair.adjusted.get(score.name),
+        "p_holm": score.p_holm,
         "scenes": score.scenes,
         "detectable": score.detectable,
         "scenes_needed": score.scenes_needed,
@@ -307,7 +307,7 @@ def _verdict(pair: Pair) -> str:
     if pair.overall is None or pair.overall.interval is None:
         return ""
     low, high = pair.overall.interval
-    p_value = pair.adjusted.get(pair.overall.name)
+    p_value = pair.overall.p_holm
     if (low <= 0 <= high) != (p_value is None or p_value >= 0.05):
         return ""
     if low <= 0 <= high:

@@ -23,7 +23,7 @@ def plot_of(results: Results) -> str:
     if all(result.cell.moves is not None for result in results.cells):
         return _curves(results)
     # else a row for each cell, with a dashed line at the first one
-    dots = [_dot(cell.overall.estimate, cell.cell.name) for cell in results.cells if cell.overall is not None]
+    dots = [_dot(cell.overall, cell.cell.name) for cell in results.cells if cell.overall is not None]
     left = 16 + NAME_PX * max(len(dot.name) for dot in dots)
     low, high = _range(_edges(results))
     label = "The overall of each cell with its interval"
@@ -37,7 +37,7 @@ def _axis(low: float) -> str:
 
 
 def _edges(results: Results) -> list[float]:
-    scores = [result.overall.estimate for result in results.cells if result.overall is not None]
+    scores = [result.overall for result in results.cells if result.overall is not None]
     return [edge for score in scores for edge in (score.percent, *(score.interval or ()))]
 
 
@@ -64,7 +64,7 @@ def _curves(results: Results) -> str:
         for cell, result in zip(cells, results.cells, strict=True):
             if cell.series in ("", series) and result.overall is not None and cell.moves is not None:
                 x = across(numbers.index(cell.moves)) + (shift if cell.series else 0)
-                points.append((x, _dot(result.overall.estimate, cell.name)))
+                points.append((x, _dot(result.overall, cell.name)))
         line = "ideal" if order else "whisker"
         drawing.curve(up, points, line, f"dot{style}")
         x, last = points[-1]

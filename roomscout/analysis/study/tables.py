@@ -22,28 +22,20 @@ Losses = Mapping[str, tuple[Estimate, ...]]
 
 
 @dataclass(frozen=True)
-class Score:
-    """A score of a cell, in percent, and its difference to the same score of the first cell; None in the first."""
-
-    estimate: Estimate
-    difference: Difference | None
-    p_holm: float | None
-
-
-@dataclass(frozen=True)
 class CellResult:
     """The scores of a cell and what else its run tells."""
 
     cell: Cell  # how its run differs from the others
     answers: Answers  # without those to questions that failed in any cell
-    scores: Mapping[str, Score]  # by task, with the overall last
+    scores: Mapping[str, Estimate]  # by task, with the overall last
+    gains: Mapping[str, Difference]  # each score minus that of the first cell; empty in the first
     moves: float | None  # the mean number of moves of an answer; None if it is unknown
     never_saw: float | None  # see `never_saw`
     failed: int  # how many of its questions failed
     by_turn: tuple[Estimate, ...] = ()  # the overall by turn, if each were the last; empty if it is not known
 
     @property
-    def overall(self) -> Score | None:
+    def overall(self) -> Estimate | None:
         """The overall; None if nothing is scored."""
         return self.scores.get(OVERALL)
 
@@ -123,8 +115,6 @@ def _cell_result(cell: Cell, place: int, comparison: Comparison) -> CellResult:
     pair = comparison.pairs[place - 1] if place else None
     names = [score.name for score in comparison.pairs[0].differences]
     scores = {score.name: score for score in estimates(answers.rows, answers.benchmark)}
-    gained = {score.name: score for score in pair.differences} if pair else {}
-    adjusted = pair.adjusted if pair else {}
     everything = answers.summary.types["all"]
     turns = answers.summary.anytime.by_turn if answers.summary.anytime else ()
     if any(turn.percent is None for turn in turns):
@@ -133,7 +123,8 @@ def _cell_result(cell: Cell, place: int, comparison: Comparison) -> CellResult:
     return CellResult(
         cell,
         answers,
-        {name: Score(scores[name], gained.get(name), adjusted.get(name)) for name in names},
+        {name: scores[name] for name in names},
+        {score.name: score for score in pair.differences} if pair else {},
         moves=None if everything.mean_turns is None else everything.mean_turns - 1,
         never_saw=never_saw(answers.summary.sight),
         failed=everything.failed,
@@ -156,14 +147,14 @@ def csv_of(results: Results) -> str:
     rows = []
     for place, result in enumerate(results.cells):
         for task, score in result.scores.items():
-            gain = score.difference
+            gain = result.gains.get(task)
             row = {
                 **{"cell": result.cell.name, "task": task},
-                **_cells(score.estimate, "percent", "low", "high"),
+                **_cells(score, "percent", "low", "high"),
                 **_cells(gain, "difference", "difference_low", "difference_high"),
                 "p": _rounded(gain.p_value) if gain else "",
-                "p_holm": _rounded(score.p_holm),
-                "scenes": score.estimate.scenes,
+                "p_holm": _rounded(gain.p_holm) if gain else "",
+                "scenes": score.scenes,
                 **dict.fromkeys(("moves", "never_saw", "failed"), ""),
             }
             if task == OVERALL:
@@ -198,7 +189,7 @@ def tables_of(results: Results) -> dict[str, Table]:
         tables["By turn"] = turn_table(results)
     if results.losses:
         tables["Steps"] = loss_table(results)
-    rows = [[task, *(in_words(result.scores[task].estimate) for result in results.cells)] for task in results.tasks]
+    rows = [[task, *(in_words(result.scores[task]) for result in results.cells)] for task in results.tasks]
     return tables | {"Tasks": Table(["percent", *(result.cell.name for result in results.cells)], rows)}
 
 
@@ -209,10 +200,9 @@ def _cell_table(results: Results) -> Table:
         score = result.overall
         cells = ["-"] * 5
         if score is not None:
-            gain = score.difference
-            difference = [f"{gain.percent:+.1f}", interval_in_words(gain.interval, "+.1f")] if gain else ["-", "-"]
-            scored = f"{score.estimate.percent:.1f}", interval_in_words(score.estimate.interval)
-            cells = [*scored, *difference, p_in_words(score.p_holm)]
+            cells = [f"{score.percent:.1f}", interval_in_words(score.interval), "-", "-", "-"]
+        if (gain := result.gains.get(OVERALL)) is not None:
+            cells[2:] = [f"{gain.percent:+.1f}", interval_in_words(gain.interval, "+.1f"), p_in_words(gain.p_holm)]
         row = [result.cell.name, *cells, decimal(result.moves)]
         if results.knows_sight:
             share = "-" if result.never_saw is None else f"{result.never_saw:.1f} %"
@@ -248,7 +238,7 @@ def loss_table(results: Results) -> Table:
     """The steps of a ladder by task; a row adds up to 100."""
     first = results.cells[0]
     rows = [
-        [task, f"{first.scores[task].estimate.percent:.1f}", *map(in_words, of_task), most_in(of_task)]
+        [task, f"{first.scores[task].percent:.1f}", *map(in_words, of_task), most_in(of_task)]
         for task, of_task in results.losses.items()
     ]
     return Table(["points lost", first.cell.name, *results.preset.steps, "most in"], rows)
@@ -278,7 +268,7 @@ def notes_of(results: Results) -> list[str]:
         )
         if results.turns:
             notes.append("In the table by turn, failed questions score 0.")
-    scores = [score.estimate for result in results.cells for score in result.scores.values()]
+    scores = [score for result in results.cells for score in result.scores.values()]
     if missing := dict.fromkeys(score.missing for score in scores if score.missing and not score.interval):
         notes.append(f"Some scores have no interval: {'; '.join(missing)}.")
     if results.knows_sight:
