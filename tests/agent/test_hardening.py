@@ -110,7 +110,8 @@ def test_a_formula_in_a_table_is_text_and_numbers_and_positions_stay_as_they_are
 def test_markdown_has_no_markup_of_others(one_run: Path):
     standing = standing_of(one_run)
     name = "<img src=x onerror=alert(1)> [x](javascript:alert(1)) ![](http://a/b) a|b & &lt;"
-    text = markdown_of([[replace(standing, benchmark=replace(standing.benchmark, name=name, title=name))]])
+    run = replace(standing.run, benchmark=replace(standing.run.benchmark, name=name, title=name))
+    text = markdown_of([[replace(standing, run=run)]])
     assert "<img" not in text
     assert "](" not in text.replace("&#91;x](", "").replace("!&#91;](", "")
     assert in_markdown("p < 0.001") == "p &lt; 0.001"

@@ -273,7 +273,7 @@ def test_the_samples_of_lmms_eval_are_compared_with_a_run(key: str, runs: dict[s
 
 def leaderboard(*folders: Path) -> list[list[str]]:
     tables = tables_of(standing_of(folder) for folder in folders)
-    return [[each.name for each in table] for table in tables]
+    return [[each.run.name for each in table] for table in tables]
 
 
 def test_comparable_runs_share_a_table_and_the_best_comes_first(runs: dict[str, Path]):
@@ -289,7 +289,7 @@ def test_the_leaderboard_has_what_the_finished_questions_score(runs: dict[str, P
     standing = standing_of(failing)
     finished = [row for row in RunReader(failing).rows if not row.failed]
     expected = aggregate(finished, RunReader(runs["first"]).benchmark)["overall"]
-    assert (standing.all_types.failed, standing.finished_only) == (8, pytest.approx(expected))
+    assert (standing.row["failed"], standing.row["finished_only"]) == (8, pytest.approx(expected))
     board = leaderboard_text([[standing]])
     assert "| failed | finished only (%) |" in board and f"| 8 | {expected:.1f} |" in board
 

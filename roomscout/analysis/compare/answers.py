@@ -15,10 +15,8 @@ from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import RunFacts
 from roomscout.runs.summary import Summary
 from roomscout.scoring.rows import ResultRow
-from roomscout.scoring.scores import Edges, TypeScores
 
 LMMS_EVAL_TASK_KEYS = ("vsibench_overall", "vsibench_score")
 """The metrics under which lmms-eval's task vsibench keeps a question with its score, newest first."""
@@ -77,46 +75,6 @@ class Answers:
         return replace(self, rows=tuple(row for row in self.rows if key_of(row) not in questions))
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunAnswers(Answers):
-    """The answers of a run folder, whose summary says what one of them takes; None where that is not recorded."""
-
-    facts: RunFacts
-    money: float | None = None  # what an answer cost
-
-    @property
-    def all_types(self) -> TypeScores:
-        """The counts over all questions, of which the failed ones score 0."""
-        return self.summary.types["all"]
-
-    @property
-    def finished_only(self) -> float | None:
-        """The overall over the questions that did not fail; None if none remains."""
-        return self.summary.finished.overall if self.summary.finished else self.summary.asked.overall
-
-    @property
-    def interval(self) -> Edges | None:
-        """The interval of the overall."""
-        return self.summary.interval("overall")
-
-    @property
-    def tokens(self) -> float | None:
-        """The tokens that the model computed for an answer, without reused ones."""
-        cost = self.summary.cost
-        return (cost.prefilled_tokens + cost.generated_tokens) / self.all_types.questions if cost else None
-
-    @property
-    def seconds(self) -> float | None:
-        """The wall time of all processes of the run, divided by its answers."""
-        sessions = self.summary.sessions
-        return sum(session.seconds for session in sessions) / self.all_types.questions if sessions else None
-
-    def overall_of(self, dataset: str) -> float | None:
-        """The overall of a dataset."""
-        scores = self.summary.datasets.get(dataset)
-        return scores.overall if scores else None
-
-
 def key_of(row: ResultRow) -> QuestionKey:
     """The question of a row."""
     return QuestionKey(*(str(getattr(row, name)).strip() for name in QuestionKey._fields))
@@ -137,11 +95,11 @@ def read_answers(paths: Iterable[Path]) -> list[Answers]:
     return runs
 
 
-def read_run(reader: RunReader) -> RunAnswers:
+def read_run(reader: RunReader) -> Answers:
     """Read the answers of a run folder; raises RunError."""
     facts = reader.facts
     rows = tuple(reader.rows)
-    return RunAnswers(
+    return Answers(
         reader.folder.resolve().name,
         short_title(facts),
         reader.folder,
@@ -152,7 +110,6 @@ def read_run(reader: RunReader) -> RunAnswers:
         facts.answerer | {"controls": ", ".join(controls_of(facts))},
         facts.protocol,
         reader.summary or Summary(pending=facts.episodes),
-        facts=facts,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey
-from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, SCANS, Differing, differing, in_words
+from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, SCANS, Differing, differing, in_words, refused_in
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs import RunError
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
@@ -179,16 +179,12 @@ def _conditions(first: Answers, other: Answers, may_differ: set[str]) -> Differi
                 f"{PROTOCOL} to compare all the same"
             )
         return {PROTOCOL: (first.protocol, other.protocol)}
-    differs = differing(first.conditions, other.conditions)
-    if PROTOCOL in may_differ:
-        return differs
-    refused = {name: values for name, values in differs.items() if name not in may_differ}
-    if refused:
+    if refused := refused_in(first.conditions, other.conditions, may_differ):
         raise RunError(
             f"{first.path} and {other.path} differ in {in_words(refused)}, so their scores are not comparable; to "
             f"compare all the same, add --even-if {' '.join(refused)}"
         )
-    return differs
+    return differing(first.conditions, other.conditions)
 
 
 def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[QuestionKey]:

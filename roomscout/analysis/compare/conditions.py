@@ -1,6 +1,6 @@
 """The conditions under which a run was answered: scores are comparable only if these are equal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from roomscout.base.text import did_you_mean
@@ -47,6 +47,12 @@ def differing(first: Conditions, second: Conditions) -> Differing:
     no others."""
     pairs = {name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])}
     return {name: values for name, values in pairs.items() if not _alike(name, *values)}
+
+
+def refused_in(first: Conditions, second: Conditions, may_differ: Container[str]) -> Differing:
+    """The conditions in which two runs differ and may not: "protocol" in `may_differ` allows all."""
+    differs = {} if PROTOCOL in may_differ else differing(first, second)
+    return {name: values for name, values in differs.items() if name not in may_differ}
 
 
 def _alike(name: str, first: Any, second: Any) -> bool:

@@ -2,16 +2,17 @@
 
 import sys
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from roomscout.analysis.compare.answers import RunAnswers, read_run
+from roomscout.analysis.compare.answers import Answers, read_run
 from roomscout.analysis.compare.comparison import partial_in_words
-from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, differing, in_words, known_names
+from roomscout.analysis.compare.conditions import QUESTIONS, differing, in_words, known_names, refused_in
 from roomscout.analysis.compare.options import comparing_parser, write_files
 from roomscout.analysis.outputs import markdown_text, require_writable
 from roomscout.analysis.titles import answering
+from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.base.text import escaped, replace_unencodable
 from roomscout.runs import RunError
@@ -22,9 +23,20 @@ from roomscout.runs.records import RunFacts, Versions
 from roomscout.scoring.intervals import INTERVAL
 
 SUFFIXES = (".md", ".csv")
+DIGITS = {"mean_turns": 3, "tokens_per_question": 3, "seconds_per_question": 3, "cost_per_question": 9}
+"""The decimals of columns of the CSV file."""
 
 
-def standing_of(folder: Path, prices: Path | None = None) -> RunAnswers:
+@dataclass(frozen=True)
+class Standing:
+    """A run in a leaderboard."""
+
+    run: Answers  # without its rows: those of many runs would take much memory
+    facts: RunFacts
+    row: dict[str, Any]  # of the CSV file, but for the number of the table and datasets; not rounded
+
+
+def standing_of(folder: Path, prices: Path | None = None) -> Standing:
     """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored. `prices` is a file
     with the price of its model, instead of that with which it was run."""
     reader = RunReader(folder)
@@ -42,52 +54,77 @@ def standing_of(folder: Path, prices: Path | None = None) -> RunAnswers:
             money = read_price(prices, facts.config["model"]).of(*cost.tokens)
         except ValueError as error:
             raise RunError(str(error)) from None
-    if money is not None:
-        money /= summary.types["all"].questions
-    return replace(run, rows=(), money=money)  # the rows of many runs would take much memory
+    asked = summary.asked
+    answers = summary.types["all"].questions
+    low, high = summary.interval("overall") or (None, None)
+    versions = facts.last_versions
+    row = {
+        "run": run.name,
+        "model": answering(facts),
+        "overall": asked.overall,
+        "interval_low": low,
+        "interval_high": high,
+        "questions": answers,
+        "scenes": summary.intervals.scenes.get("overall") if summary.intervals else None,
+        "failed": summary.types["all"].failed,
+        "finished_only": (summary.finished or asked).overall,
+        "mean_turns": summary.types["all"].mean_turns,
+        "tokens_per_question": (cost.prefilled_tokens + cost.generated_tokens) / answers if cost else None,
+        "seconds_per_question": sum(each.seconds for each in summary.sessions) / answers if summary.sessions else None,
+        "cost_per_question": None if money is None else money / answers,
+        "label": str(asked.label),
+        "benchmark": run.benchmark.title,
+        "questions_sha256": facts.questions_sha256,
+        "scans_sha256": summary.provenance.scans_sha256 if summary.provenance else None,
+        "protocol": run.protocol,
+        "date": facts.started[:10],
+        "revision": versions.git_revision,
+        "version": versions.packages.get("roomscout"),
+        "model_revision": versions.model_revision,
+    }
+    return Standing(replace(run, rows=()), facts, row)
 
 
-def tables_of(runs: Iterable[RunAnswers], even_if: Container[str] = ()) -> list[list[RunAnswers]]:
+def tables_of(standings: Iterable[Standing], even_if: Container[str] = ()) -> list[list[Standing]]:
     """The rows in tables of runs that may be compared, the best first; the largest table first. `even_if` has settings
     in which the runs of a table may differ; "protocol" stands for all."""
-    tables: list[list[RunAnswers]] = []
-    for run in runs:
+    tables: list[list[Standing]] = []
+    for standing in standings:
         for table in tables:
-            if not any(why_separate(other, run, even_if) for other in table):
-                table.append(run)
+            if not any(why_separate(other, standing, even_if) for other in table):
+                table.append(standing)
                 break
         else:
-            tables.append([run])
-    tables = [sorted(table, key=lambda run: -(run.summary.asked.overall or 0.0)) for table in tables]
+            tables.append([standing])
+    tables = [sorted(table, key=lambda standing: -standing.row["overall"]) for table in tables]
     return sorted(tables, key=lambda table: -len(table))
 
 
-def why_separate(first: RunAnswers, other: RunAnswers, even_if: Container[str] = ()) -> str:
+def why_separate(first: Standing, other: Standing, even_if: Container[str] = ()) -> str:
     """Why two runs must not be compared, apart from the settings in `even_if`; empty if they may be."""
     reasons = []
-    label = first.summary.asked.label
-    other_label = other.summary.asked.label
-    if first.benchmark.title != other.benchmark.title:
-        reasons.append(f"another benchmark ({first.benchmark.title}, {other.benchmark.title})")
+    labels = [standing.row["label"] for standing in (first, other)]
+    titles = [standing.row["benchmark"] for standing in (first, other)]
+    if titles[0] != titles[1]:
+        reasons.append(f"another benchmark ({', '.join(titles)})")
     elif first.facts.questions_sha256 != other.facts.questions_sha256:
         reasons.append("other questions")
-    elif label != other_label:
-        reasons.append(f"another overall ({label}, {other_label})")
-    differs = {} if PROTOCOL in even_if else differing(first.conditions, other.conditions)
-    if refused := {name: values for name, values in differs.items() if name not in even_if}:
+    elif labels[0] != labels[1]:
+        reasons.append(f"another overall ({', '.join(labels)})")
+    if refused := refused_in(first.run.conditions, other.run.conditions, even_if):
         reasons.append(in_words(refused))
     return "; ".join(reasons)
 
 
-def markdown_of(tables: Sequence[Sequence[RunAnswers]]) -> str:
+def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
     """The tables as Markdown, each with its questions and protocol; the last cell of a row names the run."""
     lines: list[str] = []
     for number, table in enumerate(tables, start=1):
         first = table[0]
-        benchmark = first.benchmark
-        label = first.summary.asked.label
-        partial = partial_in_words(label, [*first.summary.asked.tasks], benchmark) if label else ""
-        overall = "partial overall" if partial else str(label)
+        asked = first.run.summary.asked
+        benchmark = first.run.benchmark
+        partial = partial_in_words(asked.label, [*asked.tasks], benchmark) if asked.label else ""
+        overall = "partial overall" if partial else first.row["label"]
         if benchmark.scored_as:
             overall = f"scored as {benchmark.scored_as}"
         fingerprint = first.facts.questions_sha256[:12]
@@ -100,37 +137,37 @@ def markdown_of(tables: Sequence[Sequence[RunAnswers]]) -> str:
         numbered = f"{number}. " if len(tables) > 1 else ""
         lines += [f"## {numbered}{benchmark.title}, {overall}", ""]
         lines += [*(f"- {note}" for note in notes), "", *_table(table).markdown(), ""]
-        if any(run.all_types.failed for run in table):
+        if any(standing.row["failed"] for standing in table):
             lines += [
                 "Failed questions score 0 in the overall; “finished only” leaves them out, so its runs may differ in "
                 "their questions: roomscout compare has the difference over what two runs finished.",
                 "",
             ]
-        missing = (run.summary.intervals.missing for run in table if run.summary.intervals)
+        intervals = [standing.run.summary.intervals for standing in table]
+        missing = [of_run.missing for of_run in intervals if of_run]
         if why := dict.fromkeys(reasons["overall"] for reasons in missing if "overall" in reasons):
             lines += [f"No interval: {'; '.join(why)}.", ""]
     return markdown_text(lines[:-1])
 
 
-def _condition_lines(table: Sequence[RunAnswers]) -> list[str]:
+def _condition_lines(table: Sequence[Standing]) -> list[str]:
     """In which conditions a table's runs differ, then their protocol, versions and hashes."""
-    names = dict.fromkeys(name for run in table for name in differing(table[0].conditions, run.conditions))
+    runs = [standing.run for standing in table]
+    names = dict.fromkeys(name for run in runs for name in differing(runs[0].conditions, run.conditions))
     lines = [f"**Conditions differ** in {', '.join(names)}."] if names else []
-    protocols = [run.protocol for run in table]
-    versions = [_versions_of(run.facts) for run in table]
-    hashes = [str(replace(run.summary.provenance, version=None)) if run.summary.provenance else "" for run in table]
-    lines += _lines_by(table, protocols, "Protocol: {value}.", "Protocol of {runs}: {value}.")
-    lines += _lines_by(table, versions, "Answered by {value}.", "{runs}: answered by {value}.")
-    return lines + _lines_by(table, hashes, "Hashes: {value}.", "Hashes of {runs}: {value}.")
+    protocols = [run.protocol for run in runs]
+    versions = [_versions_of(standing.facts) for standing in table]
+    hashes = [str(replace(run.summary.provenance, version=None)) if run.summary.provenance else "" for run in runs]
+    lines += _lines_by(runs, protocols, "Protocol: {value}.", "Protocol of {runs}: {value}.")
+    lines += _lines_by(runs, versions, "Answered by {value}.", "{runs}: answered by {value}.")
+    return lines + _lines_by(runs, hashes, "Hashes: {value}.", "Hashes of {runs}: {value}.")
 
 
-def _lines_by(table: Sequence[RunAnswers], values: Sequence[str], of_all: str, of_some: str) -> list[str]:
-    """A line for the value of all runs of a table, if it is one, else a line for each value with its runs."""
-    names: dict[str, list[str]] = {}
-    for run, value in zip(table, values, strict=True):
-        names.setdefault(value, []).append(run.name)
+def _lines_by(runs: Sequence[Answers], values: Sequence[str], of_all: str, of_some: str) -> list[str]:
+    """A line for the value of all runs, if it is one, else a line for each value with its runs."""
+    names = grouped((value, run.name) for run, value in zip(runs, values, strict=True))
     form = of_all if len(names) == 1 else of_some
-    return [form.format(value=value, runs=", ".join(runs)) for value, runs in names.items() if value]
+    return [form.format(value=value, runs=", ".join(of_value)) for value, of_value in names.items() if value]
 
 
 def _versions_of(facts: RunFacts) -> str:
@@ -148,77 +185,53 @@ def _versions_in_words(versions: Versions) -> str:
     return code + (f", checkpoint revision {checkpoint[:12]}" if checkpoint else "")
 
 
-def _datasets(runs: Iterable[RunAnswers]) -> list[str]:
-    return list(dict.fromkeys(name for run in runs for name in run.summary.datasets))
+def _datasets(standings: Iterable[Standing]) -> list[str]:
+    return list(dict.fromkeys(name for standing in standings for name in standing.run.summary.datasets))
 
 
-def _table(runs: Sequence[RunAnswers]) -> Table:
-    datasets = _datasets(runs)
-    any_failed = any(run.all_types.failed for run in runs)
-    any_money = any(run.money is not None for run in runs)
+def _by_dataset(standing: Standing, names: Iterable[str]) -> dict[str, float | None]:
+    """The overall of datasets by their names; None for those that the run lacks."""
+    scores = standing.run.summary.datasets
+    return {name: scores[name].overall if name in scores else None for name in names}
+
+
+def _table(standings: Sequence[Standing]) -> Table:
+    datasets = _datasets(standings)
+    any_failed = any(standing.row["failed"] for standing in standings)
+    any_money = any(standing.row["cost_per_question"] is not None for standing in standings)
     rows = []
-    for run in runs:
-        controls = run.about["controls"]
+    for standing in standings:
+        values = standing.row
+        controls = standing.run.about["controls"]
         row = {
-            "model": answering(run.facts) + (f" ({controls})" if controls else ""),
-            "overall (%)": decimal(run.summary.asked.overall),
-            INTERVAL: interval_in_words(run.interval),
-            **{name: decimal(run.overall_of(name)) for name in datasets},
-            "failed": str(run.all_types.failed),
+            "model": values["model"] + (f" ({controls})" if controls else ""),
+            "overall (%)": decimal(values["overall"]),
+            INTERVAL: interval_in_words(standing.run.summary.interval("overall")),
+            **{name: decimal(percent) for name, percent in _by_dataset(standing, datasets).items()},
+            "failed": str(values["failed"]),
         }
         if any_failed:
-            row["finished only (%)"] = decimal(run.finished_only)
-        row["turns"] = decimal(run.all_types.mean_turns, ".2f")
-        row["tokens"] = decimal(run.tokens, ",.0f")
-        row["seconds"] = decimal(run.seconds, ".2f")
+            row["finished only (%)"] = decimal(values["finished_only"])
+        row["turns"] = decimal(values["mean_turns"], ".2f")
+        row["tokens"] = decimal(values["tokens_per_question"], ",.0f")
+        row["seconds"] = decimal(values["seconds_per_question"], ".2f")
         if any_money:
-            row["cost"] = "-" if run.money is None else in_money(run.money)
-        rows.append(row | {"run": run.name})
+            money = values["cost_per_question"]
+            row["cost"] = "-" if money is None else in_money(money)
+        rows.append(row | {"run": values["run"]})
     return Table.of(rows, left=(0, len(rows[0]) - 1))
 
 
-def csv_of(tables: Sequence[Sequence[RunAnswers]]) -> str:
+def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
     """The rows of all tables with their number, as CSV, with a column for the overall of each dataset at the end."""
-    datasets = _datasets(run for table in tables for run in table)
-    rows = [_csv_row(number, run, datasets) for number, table in enumerate(tables, start=1) for run in table]
+    datasets = _datasets(standing for table in tables for standing in table)
+    rows = []
+    for number, table in enumerate(tables, start=1):
+        for standing in table:
+            row = {"table": number, **standing.row}
+            row |= {name: round(row[name], digits) for name, digits in DIGITS.items() if row[name] is not None}
+            rows.append(row | {f"overall_{name}": percent for name, percent in _by_dataset(standing, datasets).items()})
     return Table.of(rows).csv()
-
-
-def _csv_row(table: int, run: RunAnswers, datasets: Iterable[str]) -> dict[str, Any]:
-    low, high = run.interval or (None, None)
-    versions = run.facts.last_versions
-    intervals = run.summary.intervals
-    provenance = run.summary.provenance
-    return {
-        "table": table,
-        "run": run.name,
-        "model": answering(run.facts),
-        "overall": run.summary.asked.overall,
-        "interval_low": low,
-        "interval_high": high,
-        "questions": run.all_types.questions,
-        "scenes": intervals.scenes.get("overall") if intervals else None,
-        "failed": run.all_types.failed,
-        "finished_only": run.finished_only,
-        "mean_turns": _rounded(run.all_types.mean_turns),
-        "tokens_per_question": _rounded(run.tokens),
-        "seconds_per_question": _rounded(run.seconds),
-        "cost_per_question": _rounded(run.money, 9),
-        "label": str(run.summary.asked.label),
-        "benchmark": run.benchmark.title,
-        "questions_sha256": run.facts.questions_sha256,
-        "scans_sha256": provenance.scans_sha256 if provenance else None,
-        "protocol": run.protocol,
-        "date": run.facts.started[:10],
-        "revision": versions.git_revision,
-        "version": versions.packages.get("roomscout"),
-        "model_revision": versions.model_revision,
-        **{f"overall_{name}": run.overall_of(name) for name in datasets},
-    }
-
-
-def _rounded(value: float | None, digits: int = 3) -> float | None:
-    return None if value is None else round(value, digits)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -244,21 +257,21 @@ def main(arguments: Sequence[str]) -> int:
         folders |= dict.fromkeys(inside or [folder], bool(inside))
     if options.allow_code:
         load_code_of(folders)
-    runs = []
+    standings = []
     left_out = []
     for folder, may_lack in folders.items():
         try:
-            runs.append(standing_of(folder, options.prices))
+            standings.append(standing_of(folder, options.prices))
         except RunError as error:
             if not may_lack:
                 raise
             left_out.append(f"Left out: {error}")
-    if not runs:
+    if not standings:
         raise RunError("; ".join(left_out) or "there is no run to list")
-    even_if = known_names(options.even_if, (run.conditions for run in runs))
+    even_if = known_names(options.even_if, (standing.run.conditions for standing in standings))
     if QUESTIONS in even_if:
         raise RunError("a table is over equal questions: roomscout compare --even-if questions compares other runs")
-    tables = tables_of(runs, even_if)
+    tables = tables_of(standings, even_if)
     text = markdown_of(tables)
     write_files(options.out, lambda out: csv_of(tables) if out.suffix.lower() == ".csv" else text)
     sys.stdout.write(text)
