@@ -14,9 +14,9 @@ from conftest import RoomScans, run_in_process
 from gltf_files import image_bytes
 from PIL import Image
 
-from roomscout.analysis.study.cells import _is_merged
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.processes import environment
+from roomscout.command.study import _is_merged
 from roomscout.rendering.geometry import SceneError
 from roomscout.rendering.readers import read_geometry
 from roomscout.runs import RunError

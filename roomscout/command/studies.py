@@ -1,15 +1,15 @@
 """The main command as `roomscout study` starts it: its flags, settings and questions."""
 
 import logging
+import signal
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from roomscout.analysis.study import command
-from roomscout.analysis.study.cells import Given, started
 from roomscout.base.errors import ConfigError, Refusal, UsageError
+from roomscout.base.processes import environment
 from roomscout.base.wording import flag, in_words
 from roomscout.cluster.in_parts import Workers
 from roomscout.command import eval as evaluation
@@ -22,17 +22,28 @@ from roomscout.edge.asked import selected
 from roomscout.edge.flags import flags_parser, read_flags
 from roomscout.edge.record import script_words
 from roomscout.edge.resolve import located, read_saved, resolve
-from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, VERB_WORDS, flags_giving
+from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, VERB_WORDS
 
 log = logging.getLogger(__name__)
 
 TAKES = ("batch", "demo", "retry_failed")
 
 
+@dataclass(frozen=True)
+class Given:
+    """What a command line gives: settings by name, as JSON values, the `part` of --shard as its number and how many
+    there are, and whether failed questions of finished cells are retried."""
+
+    settings: dict[str, Any]
+    part: tuple[int, int] | None = None
+    retry_failed: bool = False
+
+
 class StudiedCommand:
-    """The main command of this package, as `analysis.study.cells.MainCommand` describes it."""
+    """The main command of this package, and what its flags mean."""
 
     answer_settings: Sequence[str] = tuple(name for name in ANSWER_SETTINGS if SETTINGS[name].study == "cell")
+    """The settings of a cell that could change an answer or its score."""
 
     def __init__(self) -> None:
         self.words: Sequence[str] = script_words()
@@ -80,17 +91,20 @@ class StudiedCommand:
         """All settings of a run, from some of them; raises ConfigError."""
         return resolve({name: value for name, value in settings.items() if name not in VERB_WORDS}).as_json
 
-    def flags(self, settings: Mapping[str, Any]) -> list[str]:
-        """The flags that give these settings, as JSON values."""
-        return ["--batch", *flags_giving(settings)]
-
     def questions_sha256(self, settings: Mapping[str, Any]) -> str:
         """The fingerprint of the questions; raises QuestionError if they cannot be read."""
         chosen = resolve(settings)
         return fingerprint(selected(chosen, find_benchmark(chosen.benchmark)).questions)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The verb `study`; returns its exit status."""
-    with closing(StudiedCommand()) as studied:
-        return command.main(arguments, studied)
+def started(words: Sequence[str]) -> int:
+    """Run a command to its end, on the same terminal; returns its exit status, as a shell gives it after a signal. An
+    interrupt ends the command as Ctrl-C does, and is raised when it has ended."""
+    with subprocess.Popen(words, env=environment()) as process:
+        try:
+            status = process.wait()
+            return 128 - status if status < 0 else status
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise

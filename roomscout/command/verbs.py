@@ -177,7 +177,7 @@ VERBS = {
     "study": Verb(
         "Run a whole comparison, such as a model against its controls, and write a table and a page; also resumes it.",
         ("roomscout study controls studies/controls --demo", "roomscout study budget studies/budget --scan-root scans"),
-        target="roomscout.command.studies:main",
+        target="roomscout.command.study:main",
         group="compare",
     ),
     "leaderboard": Verb(

@@ -21,9 +21,9 @@ from roomscout.agent.policies.prompts import load_prompts
 from roomscout.analysis.compare.leaderboard import markdown_of, standing_of
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.serve.live import LiveRun
-from roomscout.analysis.study.cells import Study, only_one
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import csv_cell, in_markdown
+from roomscout.command.study import Study, only_one
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.data.questions import Question, normalized
 from roomscout.runs import RunInUse

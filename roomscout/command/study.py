@@ -1,22 +1,31 @@
-"""Runs the cells of a study one after the other, each as a process of the main command."""
+"""The verb `roomscout study`: runs the cells of a comparison one after the other, and writes their tables."""
 
+import argparse
 import json
 import logging
+import os
 import shutil
-import signal
-import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
 
 from roomscout.analysis.compare.conditions import value_in_words
 from roomscout.analysis.outputs import write_text
+from roomscout.analysis.report.writer import style_of, templates
+from roomscout.analysis.study import tables
+from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
-from roomscout.base.processes import environment
-from roomscout.base.text import json_in
+from roomscout.base.text import either, json_in, log_to_stream
+from roomscout.base.verbs import parser_of
 from roomscout.base.wording import flag
+from roomscout.command.studies import Given, StudiedCommand
+from roomscout.edge.settings import flags_giving
 from roomscout.runs import RunError
 from roomscout.runs.locks import locked
 from roomscout.runs.reader import RunReader, find_part, run_folders
@@ -26,38 +35,8 @@ log = logging.getLogger(__name__)
 STUDY_FILE = "study.json"
 """The preset, the settings and the fingerprint of the questions of a study, in its folder."""
 SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a command line gives: settings by name, as JSON values, the `part` of --shard as its number and how many
-    there are, and whether failed questions of finished cells are retried."""
-
-    settings: dict[str, Any]
-    part: tuple[int, int] | None = None
-    retry_failed: bool = False
-
-
-class MainCommand(Protocol):
-    """The main command, and what its flags mean."""
-
-    answer_settings: Sequence[str]
-    """The settings of a cell that could change an answer or its score."""
-
-    def read(self, flags: Sequence[str], folder: Path) -> Given:
-        """What flags give to a study in a folder; raises ValueError naming the flag."""
-
-    def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """All settings of a run, from some of them; raises ValueError naming the one that is wrong or in conflict."""
-
-    def start(self, flags: Sequence[str]) -> int:
-        """Run it with these flags; returns its exit status. Raises KeyboardInterrupt once it has saved its answers."""
-
-    def flags(self, settings: Mapping[str, Any]) -> list[str]:
-        """The flags that give these settings, as JSON values."""
-
-    def questions_sha256(self, settings: Mapping[str, Any]) -> str:
-        """The fingerprint of the questions; raises ValueError if they cannot be read."""
+PAGE, TABLE, CSV = "study.html", "study.md", "study.csv"
+"""What a study writes in its folder."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +74,7 @@ class Study:
         return {**self.settings, **changed}
 
 
-def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> Study:
+def open_study(folder: Path, name: str, given: Given, command: StudiedCommand) -> Study:
     """Begin a study, or open the one in a folder with what is `given` over its settings; raises RunError if that is
     another study, or cannot be one of the preset or written, and what the command raises."""
     preset = PRESETS[name]
@@ -141,7 +120,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise RunError(f"{path} is damaged ({error}): name another folder for a new study") from None
 
 
-def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Given, command: MainCommand) -> None:
+def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Given, command: StudiedCommand) -> None:
     """Raise RunError naming the first difference if a study was begun with another preset or other settings."""
     if begun["preset"] != name:
         raise RunError(f"{folder} is a study of {begun['preset']}, not {name}: name another folder")
@@ -197,7 +176,7 @@ def done_file(run: Path) -> Path:
     return run.parent / f"{run.name}.done"
 
 
-def run_cells(study: Study, given: Given, command: MainCommand) -> int:
+def run_cells(study: Study, given: Given, command: StudiedCommand) -> int:
     """Run what is missing of each cell. Returns 0, 1 if a question failed, or the exit status of the run that stopped;
     raises KeyboardInterrupt after the running cell has saved its answers."""
     worst = 0
@@ -205,7 +184,7 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
     for number, cell in enumerate(cells, start=1):
         run = study.run_of(cell, given.part)
         which = f"Cell {number} of {len(cells)}, {cell.name}"
-        words = [*command.flags(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
+        words = ["--batch", *flags_giving(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
         words += ["--shard", f"{given.part[0]}/{given.part[1]}"] if given.part else []
         if run is not None:
             if done_file(run).exists():
@@ -228,20 +207,7 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
     return worst
 
 
-def started(words: Sequence[str]) -> int:
-    """Run a command to its end, on the same terminal; returns its exit status, as a shell gives it after a signal. An
-    interrupt ends the command as Ctrl-C does, and is raised when it has ended."""
-    with subprocess.Popen(words, env=environment()) as process:
-        try:
-            status = process.wait()
-            return 128 - status if status < 0 else status
-        except KeyboardInterrupt:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-            raise
-
-
-def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path] | None:
+def finished_runs(study: Study, given: Given, command: StudiedCommand) -> list[Path] | None:
     """The finished run of each cell, merged from its parts if it has some; None while other parts are pending."""
     if given.part is None:
         return [run for run in map(study.run_of, study.preset.cells) if run is not None]
@@ -284,3 +250,77 @@ def _is_merged(target: Path, parts: Sequence[Path]) -> bool:
     log.info("Merged again, since its parts have changed: %s", target)
     shutil.rmtree(target)
     return False
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the verb. Returns 0; 1 if a question failed; 2 if the study cannot run; else the exit status of the run that
+    stopped, such as 130 after an interrupt. Raises ConfigError and UsageError about flags."""
+    presets = "\n".join(f"  {name:<10}{preset.does}" for name, preset in PRESETS.items())
+    parser = parser_of(
+        "study",
+        usage="roomscout study PRESET FOLDER [FLAGS]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Run the cells of a comparison one after the other, and write a table with intervals and a page.\n"
+        "The same command resumes: a finished cell is not run again.",
+        epilog=f"presets:\n{presets}\n\nAll other flags are those of a run, such as --model, --questions, --scan-root, "
+        "--engine and\n--shard; --demo asks about the four rooms of the demo. roomscout --help lists them.",
+    )
+    parser.add_argument("preset", metavar="PRESET", help=f"{', '.join(PRESETS)}")
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of the study")
+    options = parser.parse_args(arguments[:2])
+    flags = arguments[2:]
+    log_to_stream(sys.stdout)
+    folder = options.folder.expanduser().absolute()
+    command = StudiedCommand()
+    try:
+        if options.preset not in PRESETS:
+            raise RunError(f"there is no study {options.preset}; use {either(PRESETS)}")
+        changes = command.read(flags, folder)
+        study = open_study(folder, options.preset, changes, command)
+        with only_one(study, changes.part):
+            status = run_cells(study, changes, command)
+            if status > 1:
+                return status
+            with only_one_writes(study, changes.part):
+                runs = finished_runs(study, changes, command)
+                if runs is None:
+                    return status
+                results = tables.results_of(study.preset, runs)
+                about_model = results.cells[0].answers.about
+                title = f"Study of {study.name}: {about_model['policy'] or about_model['model']}"
+                write_text(folder / CSV, tables.csv_of(results))
+                write_text(folder / TABLE, tables.markdown_of(results, title))
+                write_text(folder / PAGE, _page(results, title, folder))
+    except KeyboardInterrupt:
+        log.warning("Interrupted; to resume, run the same command again.")
+        return 130
+    finally:
+        command.close()
+    for line in [*tables.lines_of(results), f"Written: {folder / PAGE}, {TABLE} and {CSV} beside it"]:
+        log.info("%s", line)
+    return status
+
+
+def _page(results: tables.Results, title: str, folder: Path) -> str:
+    parts = tables.tables_of(results)
+    cells = parts["Cells"]
+    linked = []
+    for row, result in zip(cells.rows, results.cells, strict=True):
+        name = row[0]
+        if result.answers.report:
+            address = quote(os.path.relpath(result.answers.report, folder))
+            name = Markup('<a href="{}">{}</a>').format(address, name)
+        linked.append([name, *row[1:]])
+    return (
+        templates("roomscout.analysis.study")
+        .get_template("study.html.j2")
+        .render(
+            style=style_of("palette.css", "report.css"),
+            title=title,
+            about=f"{results.preset.does} {tables.about(results)}.",
+            plot=plot_of(results),
+            tables=parts | {"Cells": replace(cells, rows=linked)},
+            notes=tables.notes_of(results),
+            protocols=tables.conditions_of_cells(results),
+        )
+    )
