@@ -15,7 +15,7 @@ from roomscout.agent.console import console
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.runs.prices import in_money
 from roomscout.runs.records import ResultRow
-from roomscout.scoring.summary import ScoresByType
+from roomscout.scoring.summary import percents_of
 
 if TYPE_CHECKING:
     from IPython.display import DisplayHandle
@@ -44,7 +44,8 @@ class Progress:
     ):
         self.total = total
         self.done = len(rows)
-        self._scores = ScoresByType(benchmark) if benchmark else None
+        self._benchmark = benchmark
+        self._scores: dict[str, list[float]] = {}  # by type
         self._budget = budget
         self._failed, self._turns_each = 0, turns_each
         self._noun = "turns" if turns_each > 1 else "questions"
@@ -115,8 +116,8 @@ class Progress:
 
     def _count(self, row: ResultRow) -> None:
         self._failed += row.failed
-        if self._scores is not None:
-            self._scores.add(row)
+        if row.score is not None:
+            self._scores.setdefault(row.question_type, []).append(row.score)
 
     def _advance(self, turns: int, **fields: Any) -> None:
         """Move the bar on; that of a notebook is drawn again, but not more often than every 0.3 seconds."""
@@ -143,7 +144,7 @@ class Progress:
     def _overall(self) -> str:
         """The overall of the finished questions, as the final table has it, how many failed, and the cost so far."""
         try:
-            percents = self._scores.percents() if self._scores else {}
+            percents = percents_of(self._scores, self._benchmark) if self._benchmark else {}
         except BenchmarkError:  # some aggregates need every type; the final table reports those that fail even then
             percents = {}
         overall = f"overall {percents['overall']:.1f} %" if percents else ""

@@ -9,7 +9,7 @@ from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, Selection
 from roomscout.scoring.scores import Baseline
-from roomscout.scoring.summary import combined, rounded
+from roomscout.scoring.summary import percents_of, rounded
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmar
         return None
     without = {benchmark.task_of(question.question_type) for question in unknown}
     scores = grouped((question.question_type, question.score(answers[question.id]) or 0.0) for question in scored)
-    in_order = {name: scores[name] for name in benchmark.by_name if name in scores}
-    percents = {name: rounded(percent) for name, percent in combined(benchmark, in_order).items()}
+    percents = {name: rounded(percent) for name, percent in percents_of(scores, benchmark).items()}
     return Baseline(
         source=f"{guesses.what} in {guesses.source}",
         questions=len(scored) - len(unknown),

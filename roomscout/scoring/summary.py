@@ -20,36 +20,20 @@ class AggregateError(BenchmarkError):
     """The `aggregate` of a benchmark failed. The message names the error, its file and its line."""
 
 
-class ScoresByType:
-    """The scores of the questions finished so far, by type, so that the overall is known at any time."""
-
-    def __init__(self, benchmark: Benchmark):
-        self._benchmark = benchmark
-        self._scores: dict[str, list[float]] = {name: [] for name in benchmark.by_name}
-
-    def add(self, row: ResultRow) -> None:
-        """Count a row, if it has a score."""
-        if row.score is not None:
-            self._scores.setdefault(row.question_type, []).append(row.score)
-
-    def percents(self) -> dict[str, float]:
-        """Percent per task and "overall"; {} if no row counted. Raises BenchmarkError."""
-        present = {name: scores for name, scores in self._scores.items() if scores}
-        counted = {name: scores for name, scores in present.items() if name in self._benchmark.by_name}
-        if counted or not present:
-            return combined(self._benchmark, counted) if counted else {}
-        percents = {name: 100 * mean(scores) for name, scores in present.items()}
-        return percents | {"overall": 100 * mean(list(chain(*present.values())))}
-
-
 def aggregate(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, float]:
-    """Percent per task and "overall", as the benchmark's `aggregate` combines scores; with all VSI-Bench types, that
-    equals the official result (thinking-in-space, vsibench/utils.py). Ignores rows without a score, and rows of other
-    types, unless all are: then the overall is the mean over questions. Returns {} if no rows remain."""
-    scores = ScoresByType(benchmark)
-    for row in rows:
-        scores.add(row)
-    return scores.percents()
+    """Percent per task and "overall" of the rows with a score, see `percents_of`."""
+    return percents_of(grouped((row.question_type, row.score) for row in rows if row.score is not None), benchmark)
+
+
+def percents_of(scores: Mapping[str, Sequence[float]], benchmark: Benchmark) -> dict[str, float]:
+    """Percent per task and "overall" of scores by type, as the benchmark's `aggregate` combines them; with all types of
+    VSI-Bench, that equals the official result (thinking-in-space, vsibench/utils.py). Ignores other types, unless all
+    are: then the overall is the mean over questions. {} without scores; raises BenchmarkError."""
+    own = {name: scores[name] for name in benchmark.by_name if name in scores}
+    if own or not scores:
+        return combined(benchmark, own) if own else {}
+    percents = {name: 100 * mean(of_type) for name, of_type in scores.items()}
+    return percents | {"overall": 100 * mean(list(chain(*scores.values())))}
 
 
 def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
