@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.agent.policies import Decision, replies
+from roomscout.analysis.compare.conditions import value_in_words
 from roomscout.analysis.judging import judge_run, price_of_judge
 from roomscout.analysis.outputs import require_free, writing
 from roomscout.analysis.run_argument import add_run, chosen_run
@@ -37,9 +38,6 @@ COMPARED = ("answer", "score", "status")
 Parser = Callable[[Turn, Turn, Question, bool], Decision]
 """Parses the reply of a turn, whose first turn it also gets; the flag says that the reply must answer."""
 
-OpenJudge = Callable[[str, str, str], Ask]
-"""Opens a judge: the model, the URL of its server, and the environment variable with the API key."""
-
 
 @dataclass(frozen=True)
 class Rescored:
@@ -62,13 +60,12 @@ class Rescored:
 
 def main(
     arguments: Sequence[str],
-    open_judge: OpenJudge | None = None,
+    open_judge: Callable[[str, str, str], Ask] | None = None,
     when_judged: Callable[[Path], None] = lambda folder: None,
-    parser_of: Callable[[RunReader, bool], Parser] = replies.parser_of,
 ) -> int:
-    """Run the verb; returns 0. `open_judge` opens the judge of --judge, for which
-    `when_judged` is called; the marks and the price are kept in the run folder. Raises RunError, BenchmarkError
-    and what the judge raises."""
+    """Run the verb; returns 0. `open_judge` opens the judge of --judge, from its model, the URL of its server and the
+    environment variable with the API key; `when_judged` is called for it. The marks and the price are kept in the run
+    folder. Raises RunError, BenchmarkError and what the judge raises."""
     parser = _arguments()
     options = parser.parse_intermixed_args(arguments)
     if options.judge is None:
@@ -80,7 +77,7 @@ def main(
     out = options.out and options.out.expanduser().absolute()
     if out is not None:
         require_free(out, options.force)
-    parsed = reparsed(reader, parser_of(reader, options.allow_code))
+    parsed = reparsed(reader, replies.parser_of(reader, options.allow_code))
     if options.prices is not None and (reader.facts.asks_model or options.judge is None):
         log.info("%s", price_run(reader, options.prices))
         when_judged(reader.folder)
@@ -203,7 +200,9 @@ def changes(answers: Sequence[Rescored]) -> list[str]:
     for answer in [*changed, *noted][:MOST_LISTED]:
         row = answer.row
         pairs = [(name, getattr(answer.recorded, name), getattr(row, name)) for name in COMPARED]
-        words = ", ".join(f"{name} {_in_words(then)} -> {_in_words(now)}" for name, then, now in pairs if then != now)
+        words = ", ".join(
+            f"{name} {value_in_words(then)} -> {value_in_words(now)}" for name, then, now in pairs if then != now
+        )
         note = answer.note and f"; {answer.note}"
         lines.append(f"  {row.episode}, {row.question_type}: {words or 'unchanged'}{note}")
     if (more := len(changed) + len(noted) - MOST_LISTED) > 0:
@@ -224,12 +223,6 @@ def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> 
     scores = summarize(rows, benchmark, pending)
     types = {name: counts.percent for name, counts in scores.types.items() if name != "all"}
     return types | scores.asked.tasks | ({str(scores.asked.label): scores.asked.overall} if scores.asked.label else {})
-
-
-def _in_words(value: str | float | None) -> str:
-    if value is None:
-        return "none"
-    return f"{value:g}" if isinstance(value, float) else value
 
 
 def _arguments() -> argparse.ArgumentParser:

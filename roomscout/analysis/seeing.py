@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from roomscout.analysis.scans import recorded_scene
+from roomscout.base.grouping import grouped
 from roomscout.data.boxes import BoxError, KnownBoxes, Needed, ObjectBox, boxes_file, needed_for
 from roomscout.envs.object_boxes import geometry_of, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -113,13 +114,9 @@ class _Answer:
 
 def _by_scan(reader: RunReader) -> Iterator[tuple[ScanRecord, list[_Answer]]]:
     """The finished answers with turns, grouped by scan and read one group at a time."""
-    groups: dict[tuple[str, str], tuple[ScanRecord, list[ResultRow]]] = {}
-    for row in reader.rows:
-        scan = reader.scan(row.episode)
-        if scan is not None:
-            groups.setdefault((scan.file, scan.sha256), (scan, []))[1].append(row)
-    for scan, rows in groups.values():
-        yield scan, [_Answer(row, tuple(reader.turns(row.episode))) for row in rows]
+    with_scan = [(scan, row) for row in reader.rows if (scan := reader.scan(row.episode)) is not None]
+    for group in grouped(((scan.file, scan.sha256), (scan, row)) for scan, row in with_scan).values():
+        yield group[0][0], [_Answer(row, tuple(reader.turns(row.episode))) for _, row in group]
 
 
 class _ScanViews:

@@ -1,6 +1,6 @@
 """Reads the answers to compare: a run folder, or the per-question file of another tool."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from roomscout.analysis.compare.conditions import Conditions, conditions_of
 from roomscout.analysis.report.writer import REPORT_FILE
 from roomscout.analysis.titles import controls_of, short_title
+from roomscout.base.grouping import grouped
 from roomscout.base.text import json_in
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
@@ -53,11 +54,7 @@ class Answers:
     @cached_property
     def by_question(self) -> dict[QuestionKey, list[ResultRow]]:
         """The scored rows of each question, in their order."""
-        rows: dict[QuestionKey, list[ResultRow]] = {}
-        for row in self.rows:
-            if row.score is not None:
-                rows.setdefault(key_of(row), []).append(row)
-        return rows
+        return grouped((key_of(row), row) for row in self.rows if row.score is not None)
 
     @cached_property
     def failed(self) -> frozenset[QuestionKey]:
@@ -69,10 +66,6 @@ class Answers:
         """The page of the run's report; None if it has none."""
         page = self.path / REPORT_FILE
         return page if page.is_file() else None
-
-    def without(self, questions: Container[QuestionKey]) -> "Answers":
-        """These answers without those to some `questions`."""
-        return replace(self, rows=tuple(row for row in self.rows if key_of(row) not in questions))
 
 
 def key_of(row: ResultRow) -> QuestionKey:

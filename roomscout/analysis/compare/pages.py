@@ -15,6 +15,7 @@ from roomscout.analysis.compare.conditions import in_words, value_in_words
 from roomscout.analysis.outputs import markdown_text
 from roomscout.analysis.report.svg import Dot, dot_plot
 from roomscout.analysis.report.writer import style_of, templates
+from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, p_in_words
 from roomscout.base.text import capitalized, counted, escaped
 from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
@@ -101,10 +102,7 @@ def _interval_lines(pair: Pair) -> list[str]:
                 f"interval and p disagree at 5 % for {', '.join(doubtful)}: the interval includes 0 although p is "
                 "below 0.05, so the evidence is borderline"
             )
-        reasons: dict[str, list[str]] = {}
-        for score in pair.differences:
-            if score.missing:
-                reasons.setdefault(score.missing, []).append(score.name)
+        reasons = grouped((score.missing, score.name) for score in pair.differences if score.missing)
         lines += [f"no interval of {', '.join(names)}: {why}" for why, names in reasons.items()]
     else:
         lines.append(f"no intervals: {max(pair.differences, key=lambda score: score.scenes).missing}")
@@ -122,16 +120,13 @@ def _flip_lines(flips: Sequence[Flip], what: str) -> list[str]:
     lines = [f"{counted(len(flips), 'question')} {what}" + (":" if flips else "")]
     for flip in flips[:MOST_FLIPS]:
         folders = dict.fromkeys(row.folder or f"id {flip.key.id}" for row in (flip.first, flip.second))
-        answers = f"{_answer(flip.first)} ({flip.before:g}) -> {_answer(flip.second)} ({flip.after:g})"
+        before = f"{value_in_words(flip.first.answer)} ({flip.before:g})"
+        after = f"{value_in_words(flip.second.answer)} ({flip.after:g})"
         where = f"{' / '.join(folders)}  {flip.key.question_type}  {flip.key.scene_name}"
-        lines.append(f"  {where}  {answers}, right {flip.key.ground_truth}")
+        lines.append(f"  {where}  {before} -> {after}, right {flip.key.ground_truth}")
     if len(flips) > MOST_FLIPS:
         lines.append(f"  and {len(flips) - MOST_FLIPS:,} more: --out FILE.html lists them with links")
     return lines
-
-
-def _answer(row: ResultRow) -> str:
-    return "none" if row.answer is None else row.answer
 
 
 def _name(score: Difference, pair: Pair) -> str:
@@ -318,7 +313,7 @@ def _verdict(pair: Pair) -> str:
 def _flip_table(flips: Sequence[Flip], pair: Pair, out: Path) -> Table:
     def answer(run: Answers, row: ResultRow, score: float) -> Markup:
         folder = escaped(row.folder)
-        text = f"{row.answer}. {row.answer_text}" if row.answer_text else _answer(row)
+        text = f"{row.answer}. {row.answer_text}" if row.answer_text else value_in_words(row.answer)
         if run.report and folder:
             folder = Markup('<a href="{}#{}">{}</a>').format(_link(run.report, out), folder, folder)
         return Markup("{} {} <small>({:g})</small>").format(folder, escaped(text), score)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from roomscout.analysis.compare.answers import Answers, QuestionKey, read_answers
+from roomscout.analysis.compare.answers import Answers, QuestionKey, key_of, read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
 from roomscout.analysis.outputs import markdown_text
@@ -72,10 +72,11 @@ def results_of(preset: Preset, runs: Sequence[Path]) -> Results:
     """The results of finished runs, one for each cell; raises RunError if they cannot be compared."""
     answered = read_answers(runs)
     failed = frozenset[QuestionKey]().union(*(answers.failed for answers in answered))
-    named = [
-        replace(answers.without(failed), name=cell.name) for cell, answers in zip(preset.cells, answered, strict=True)
-    ]
-    for answers in named:
+    named = []
+    for cell, answers in zip(preset.cells, answered, strict=True):
+        rows = tuple(row for row in answers.rows if key_of(row) not in failed)
+        answers = replace(answers, name=cell.name, rows=rows)
+        named.append(answers)
         if not answers.by_question:
             raise RunError(
                 f"{answers.path}: no question is finished in every cell; the same command with --retry-failed asks "
