@@ -122,10 +122,11 @@ def _pair(
     """Compare two runs over `questions`; failures are counted among the `common` questions of all runs."""
     benchmark = first.benchmark
     rows = _rows(first, questions)
-    scores = differences(rows, _rows(other, questions), benchmark)
+    other_rows = _rows(other, questions)
+    scores = differences(rows, other_rows, benchmark)
     types = {kind.name for kind in benchmark.types if kind.task != kind.name}  # of tasks with several types
     of_benchmark = Counter(key.dataset for key in questions if key.question_type in benchmark.by_name)
-    flips = _flips(first, other, questions)
+    flips = _flips(questions, rows, other_rows)
     failed = (len(first.failed.intersection(common)), len(other.failed.intersection(common)))
     as_wrong = None
     if any(failed):
@@ -232,18 +233,9 @@ def _adjusted(pairs: Sequence[Pair]) -> list[Pair]:
     ]
 
 
-def _flips(first: Answers, second: Answers, questions: Iterable[QuestionKey]) -> list[Flip]:
-    """The questions whose score crossed PASSING; largest changes first."""
-    flips = []
-    for key in questions:
-        rows = first.by_question[key]
-        others = second.by_question[key]
-        before = fmean(scores_of(rows))
-        after = fmean(scores_of(others))
-        if (before >= PASSING) != (after >= PASSING):
-            flips.append(Flip(key, before, after, rows[0], others[0]))
-
-    def change(flip: Flip) -> float:
-        return abs(flip.after - flip.before)
-
-    return sorted(flips, key=change, reverse=True)
+def _flips(questions: Sequence[QuestionKey], first: Sequence[ResultRow], second: Sequence[ResultRow]) -> list[Flip]:
+    """The questions whose score crossed PASSING, of those with these `_rows`; largest changes first."""
+    scored = zip(questions, scores_of(first), scores_of(second), first, second, strict=True)
+    flips = [Flip(*of_question) for of_question in scored]
+    crossed = [flip for flip in flips if (flip.before >= PASSING) != (flip.after >= PASSING)]
+    return sorted(crossed, key=lambda flip: abs(flip.after - flip.before), reverse=True)
