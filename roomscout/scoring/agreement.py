@@ -144,7 +144,7 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
             types=types,
             every_type=len(types) == every,
             failed=sum(row.failed for row in own),
-            percent=rounded(percents["overall"]) if percents else None,
+            percent=percents.get("overall"),
             interval=intervals.percent.get("overall") if intervals else None,
             seconds=round(median(row.seconds for row in own), 1),
         )

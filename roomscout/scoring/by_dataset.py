@@ -8,25 +8,22 @@ from roomscout.data.benchmark import Benchmark
 from roomscout.scoring.intervals import scored_alone
 from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import DatasetScores, Scores
-from roomscout.scoring.summary import rounded
 
 
 def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, DatasetScores]:
     """The scores by dataset, in the order of `benchmark.datasets`, then by name; {} unless several have a score."""
     by_name = grouped((row.dataset, row) for row in rows)
-    scored = {name: len(scores_of(of_name)) for name, of_name in by_name.items()}
-    if sum(map(bool, scored.values())) < 2:
+    if sum(bool(scores_of(of_name)) for of_name in by_name.values()) < 2:
         return {}
     own = [name for name in benchmark.datasets if name in by_name]
     by_dataset = {}
     for name in [*own, *sorted(by_name.keys() - set(own))]:
         of_name = by_name[name]
         percents, intervals = scored_alone(of_name, benchmark)
-        percents = {task: rounded(percent) for task, percent in percents.items()}
         overall = percents.pop("overall", None)
         by_dataset[name] = DatasetScores(
             questions=len(of_name),
-            scored=scored[name],
+            scored=len(scores_of(of_name)),
             failed=sum(row.failed for row in of_name),
             tasks=percents,
             overall=overall,

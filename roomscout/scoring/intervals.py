@@ -90,7 +90,7 @@ def _z() -> float:
     return float(norm.ppf(0.5 + LEVEL / 2) + norm.ppf(POWER))
 
 
-def estimates(rows: Iterable[ResultRow], benchmark: Benchmark, resamples: int | None = None) -> list[Estimate]:
+def estimates(rows: Iterable[ResultRow], benchmark: Benchmark) -> list[Estimate]:
     """The percent of each task, of each type that is not one, and the "overall" last, with their intervals. Ignores
     rows without a score. Each of several answers to a question counts like a question, and the scene remains the unit.
     A type that a resample lacks is left out of it, as `aggregate` does, and a score without any of its types keeps its
@@ -98,7 +98,7 @@ def estimates(rows: Iterable[ResultRow], benchmark: Benchmark, resamples: int | 
     table = SceneScores.of(rows, benchmark)
     if not table.names:
         return []
-    intervals = _bootstrapped(table, table.percents, table.scenes, resamples)
+    intervals = _bootstrapped(table, table.percents)
     percents = table.percents(np.ones(table.scenes))
     return [
         Estimate(name, rounded(float(percent)), scenes, *interval)
@@ -121,9 +121,10 @@ def intervals_of(rows: Iterable[ResultRow], benchmark: Benchmark) -> Intervals |
 
 
 def scored_alone(rows: Sequence[ResultRow], benchmark: Benchmark) -> tuple[dict[str, float], Intervals | None]:
-    """`aggregate` and `intervals_of` a part of a run; {} and None if the aggregate needs types that it lacks."""
+    """`aggregate`, rounded, and `intervals_of` a part of a run; {} and None if an aggregate lacks types that it needs."""
     try:
-        return aggregate(rows, benchmark), intervals_of(rows, benchmark)
+        percents = {name: rounded(percent) for name, percent in aggregate(rows, benchmark).items()}
+        return percents, intervals_of(rows, benchmark)
     except AggregateError:
         return {}, None
 
@@ -133,9 +134,7 @@ def in_percent(interval: Interval) -> Interval:
     return round(interval[0], 4), round(interval[1], 4)
 
 
-def differences(
-    first: Iterable[ResultRow], second: Iterable[ResultRow], benchmark: Benchmark, resamples: int | None = None
-) -> list[Difference]:
+def differences(first: Iterable[ResultRow], second: Iterable[ResultRow], benchmark: Benchmark) -> list[Difference]:
     """The differences between two runs over the same questions: `second` minus `first`, named as by `estimates`. A
     resample draws the same scenes for both runs, so what makes a scene hard for both cancels. Raises ValueError if the
     runs differ in their scenes or types, and as `estimates` does."""
@@ -152,8 +151,8 @@ def differences(
         minuend = both.percents(np.concatenate([none, weights], -1))
         return minuend - both.percents(np.concatenate([weights, none], -1))
 
-    intervals = _bootstrapped(tables[0], gain, count, resamples)
-    flips = np.random.default_rng(SEED).integers(2, size=(resamples or _resamples(benchmark), count)).astype(float)
+    intervals = _bootstrapped(tables[0], gain)
+    flips = np.random.default_rng(SEED).integers(2, size=(_resamples(benchmark), count)).astype(float)
     mixed = both.percents(np.concatenate([flips, 1 - flips], -1))
     exchanged = mixed - both.percents(np.concatenate([1 - flips, flips], -1))
     of_first = tables[0].percents(np.ones(count))
@@ -209,31 +208,28 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _bootstrapped(
-    table: SceneScores, statistic: Statistic, count: int, resamples: int | None
-) -> list[tuple[Interval | None, float | None, str]]:
+def _bootstrapped(table: SceneScores, statistic: Statistic) -> list[tuple[Interval | None, float | None, str]]:
     """The interval and the standard error of each row of a statistic of the rooms' weights, or why it has none."""
     missing = [_too_few(table, place) for place in range(len(table.names))]
     if all(missing):
         return [(None, None, why) for why in missing]
     try:
-        without_one = statistic(np.ones((count, count)) - np.eye(count))
+        without_one = statistic(np.ones((table.scenes, table.scenes)) - np.eye(table.scenes))
         spread = np.ptp(np.where(np.isnan(without_one), np.inf, without_one), axis=1)
         missing = [why or ("" if width > 1e-9 else NO_SPREAD) for why, width in zip(missing, spread, strict=True)]
         kept = [place for place, why in enumerate(missing) if not why]
-        drawn = _resampled(statistic, kept, table, count, resamples or _resamples(table.benchmark))
+        drawn = _resampled(table, statistic, kept)
     except BenchmarkError as error:
         return [(None, None, why or f"not every resample can be scored: {error}") for why in missing]
     return [(*drawn[place], "") if place in drawn else (None, None, why) for place, why in enumerate(missing)]
 
 
-def _resampled(
-    statistic: Statistic, kept: Sequence[int], table: SceneScores, count: int, resamples: int
-) -> dict[int, tuple[Interval, float]]:
+def _resampled(table: SceneScores, statistic: Statistic, kept: Sequence[int]) -> dict[int, tuple[Interval, float]]:
     if not kept:
         return {}
     from scipy.stats import bootstrap
 
+    count = table.scenes
     whole = statistic(np.ones(count))[kept]
 
     def of_places(places: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -252,7 +248,7 @@ def _resampled(
         result = bootstrap(
             (np.arange(count),),
             of_places,
-            n_resamples=resamples if result is None else 0,
+            n_resamples=_resamples(table.benchmark) if result is None else 0,
             batch=1000,
             vectorized=True,
             confidence_level=_raised(LEVEL, freedom),

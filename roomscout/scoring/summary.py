@@ -55,12 +55,10 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
     """The scores of finished answers, while `pending` others are not; see `aggregate`. `part` is that of the label."""
     rows = list(rows)
     with_scan = [row for row in rows if row.failed_part != "scan"]
-    present = dict.fromkeys(row.question_type for row in rows)
+    by_type = grouped((row.question_type, row) for row in rows)
     types: dict[str, TypeScores] = {}
-    for name in dict.fromkeys([*benchmark.by_name, *present]):
-        of_type = [row for row in rows if row.question_type == name]
-        if not of_type:
-            continue
+    for name in [name for name in dict.fromkeys([*benchmark.by_name, *by_type]) if name in by_type]:
+        of_type = by_type[name]
         scores = scores_of(of_type)
         more = grouped(score for row in of_type for score in row.scores.items())
         types[name] = replace(
