@@ -3,15 +3,13 @@
 import argparse
 import json
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -161,16 +159,6 @@ def only_one(study: Study, part: tuple[int, int] | None) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def only_one_writes(study: Study, part: tuple[int, int] | None) -> Iterator[None]:
-    """Wait until no other part of a study merges runs and writes tables, inside this block."""
-    if part is None:  # has the lock of the whole study
-        yield
-        return
-    with closing(locked(study.folder / "study.lock", "name another folder", wait=True)):
-        yield
-
-
 def done_file(run: Path) -> Path:
     """The empty file beside a run folder that says that the command ended normally: answers, report and all."""
     return run.parent / f"{run.name}.done"
@@ -281,7 +269,10 @@ def main(arguments: Sequence[str]) -> int:
             status = run_cells(study, changes, command)
             if status > 1:
                 return status
-            with only_one_writes(study, changes.part):
+            with ExitStack() as stack:
+                if changes.part is not None:  # else this process has that lock; another part may merge and write now
+                    lock = locked(study.folder / "study.lock", "name another folder", wait=True)
+                    stack.enter_context(closing(lock))
                 runs = finished_runs(study, changes, command)
                 if runs is None:
                     return status
@@ -307,8 +298,7 @@ def _page(results: tables.Results, title: str, folder: Path) -> str:
     linked = []
     for row, result in zip(cells.rows, results.cells, strict=True):
         name = row[0]
-        if result.answers.report:
-            address = quote(os.path.relpath(result.answers.report, folder))
+        if address := result.answers.report_from(folder):
             name = Markup('<a href="{}">{}</a>').format(address, name)
         linked.append([name, *row[1:]])
     return (

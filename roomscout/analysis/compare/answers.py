@@ -1,10 +1,12 @@
 """Reads the answers to compare: a run folder, or the per-question file of another tool."""
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from roomscout.analysis.compare.conditions import Conditions, conditions_of
 from roomscout.analysis.report.writer import REPORT_FILE
@@ -61,11 +63,10 @@ class Answers:
         """The scored questions of which an answer ended in an error of the scan, the renderer or the model."""
         return frozenset(key for key, rows in self.by_question.items() if any(row.failed for row in rows))
 
-    @cached_property
-    def report(self) -> Path | None:
-        """The page of the run's report; None if it has none."""
+    def report_from(self, folder: Path) -> str:
+        """The address of the run's report from a page in a folder; empty if it has none."""
         page = self.path / REPORT_FILE
-        return page if page.is_file() else None
+        return quote(os.path.relpath(page.resolve(), folder.resolve())) if page.is_file() else ""
 
 
 def key_of(row: ResultRow) -> QuestionKey:

@@ -1,11 +1,9 @@
 """A comparison as lines of text, as JSON values, as Markdown and as a page that looks like a run's report."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -241,7 +239,6 @@ def html_of(comparison: Comparison, out: Path) -> str:
         f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
         for run in comparison.runs
     ]
-    reports = [_link(run.report, out) if run.report else "" for run in comparison.runs]
     page = templates("roomscout.analysis.compare").get_template("compare.html.j2")
     return str(
         page.render(
@@ -253,7 +250,12 @@ def html_of(comparison: Comparison, out: Path) -> str:
             passing=PASSING,
             titles=titles,
             runs=[
-                {"letter": letter_of(place), "answers": run, "about": _about(run), "report": reports[place]}
+                {
+                    "letter": letter_of(place),
+                    "answers": run,
+                    "about": _about(run),
+                    "report": run.report_from(out.parent),
+                }
                 for place, run in enumerate(comparison.runs)
             ],
             pairs=[_pair_values(pair, comparison, out) for pair in comparison.pairs],
@@ -311,25 +313,22 @@ def _verdict(pair: Pair) -> str:
 
 
 def _flip_table(flips: Sequence[Flip], pair: Pair, out: Path) -> Table:
-    def answer(run: Answers, row: ResultRow, score: float) -> Markup:
+    def answer(report: str, row: ResultRow, score: float) -> Markup:
         folder = escaped(row.folder)
         text = f"{row.answer}. {row.answer_text}" if row.answer_text else value_in_words(row.answer)
-        if run.report and folder:
-            folder = Markup('<a href="{}#{}">{}</a>').format(_link(run.report, out), folder, folder)
+        if report and folder:
+            folder = Markup('<a href="{}#{}">{}</a>').format(report, folder, folder)
         return Markup("{} {} <small>({:g})</small>").format(folder, escaped(text), score)
 
+    reports = [run.report_from(out.parent) for run in (pair.first, pair.second)]
     rows = []
     for flip in flips:
         key = flip.key
         truth = flip.first.ground_truth_text
         right = f"{key.ground_truth}. {truth}" if truth else key.ground_truth
-        answers = answer(pair.first, flip.first, flip.before), answer(pair.second, flip.second, flip.after)
+        answers = answer(reports[0], flip.first, flip.before), answer(reports[1], flip.second, flip.after)
         rows.append([key.question, key.question_type, key.scene_name, right, *answers])
     return Table(["Question", "Type", "Scene", "Right", "A", pair.letter], rows)
-
-
-def _link(report: Path, out: Path) -> str:
-    return quote(os.path.relpath(report.resolve(), out.resolve().parent))
 
 
 def _forest(pair: Pair) -> str:

@@ -53,11 +53,6 @@ class Results:
     losses: Losses = field(default_factory=dict)  # of a ladder, else empty
 
     @property
-    def tasks(self) -> list[str]:
-        """The names of the scores, the overall last."""
-        return list(self.cells[0].scores)
-
-    @property
     def knows_sight(self) -> bool:
         """Whether any cell knows what was in view."""
         return any(cell.never_saw is not None for cell in self.cells)
@@ -190,7 +185,7 @@ def tables_of(results: Results) -> dict[str, Table]:
         tables["By turn"] = turn_table(results)
     if results.losses:
         tables["Steps"] = loss_table(results)
-    rows = [[task, *(in_words(result.scores[task]) for result in results.cells)] for task in results.tasks]
+    rows = [[task, *(in_words(result.scores[task]) for result in results.cells)] for task in results.cells[0].scores]
     return tables | {"Tasks": Table(["percent", *(result.cell.name for result in results.cells)], rows)}
 
 
