@@ -121,7 +121,7 @@ def intervals_of(rows: Iterable[ResultRow], benchmark: Benchmark) -> Intervals |
 
 
 def scored_alone(rows: Sequence[ResultRow], benchmark: Benchmark) -> tuple[dict[str, float], Intervals | None]:
-    """`aggregate`, rounded, and `intervals_of` a part of a run; {} and None if an aggregate lacks types that it needs."""
+    """`aggregate`, rounded, and `intervals_of` a part of a run; {} and None if an aggregate lacks types it needs."""
     try:
         percents = {name: rounded(percent) for name, percent in aggregate(rows, benchmark).items()}
         return percents, intervals_of(rows, benchmark)
