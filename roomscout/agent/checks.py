@@ -14,8 +14,7 @@ from roomscout.data.question import AnswerKindError
 from roomscout.envs.actions import ALL_LIMITS, CameraAction
 from roomscout.models import ModelError, Reply
 
-DECIDING = (ModelError, AnswerKindError, ActionSpaceError)
-"""The errors of a decision that fail only their question."""
+DECIDING = (ModelError, AnswerKindError, ActionSpaceError)  # the errors of a decision that fail only their question
 TYPES: dict[str, Any] = {
     "action": CameraAction,
     "reply": Reply,

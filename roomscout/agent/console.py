@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from roomscout.agent.state import QuestionState
 
 OUR_LOGGER = "roomscout"
-TURNS_LOGGER = "roomscout.agent.turns"
-"""Logs each reply and its action, at level DEBUG."""
+TURNS_LOGGER = "roomscout.agent.turns"  # logs each reply and its action, at level DEBUG
 
 
 class _Console(Console):
@@ -132,8 +131,7 @@ class _RunLog(logging.Handler):
             self._early.clear()
 
 
-_run_log: ContextVar[_RunLog | None] = ContextVar("run_log", default=None)
-"""The log of the current context's run."""
+_run_log: ContextVar[_RunLog | None] = ContextVar("run_log", default=None)  # the log of the current context's run
 
 
 @contextmanager

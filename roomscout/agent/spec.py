@@ -47,8 +47,7 @@ class QuestionSpec:
         return max((len(question.images) for question in self.asked.questions), default=0)
 
 
-MakeLibrary = Callable[["WorldSpec", Renderer], SceneLibrary]
-"""Makes the library of scenes that are not scan files."""
+MakeLibrary = Callable[["WorldSpec", Renderer], SceneLibrary]  # makes the library of scenes that are not scan files
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,7 @@ FAILED_PART: dict[type[Exception], str] = {
 }
 """The part named in a failed row, by error. Only these errors fail a question; all others stop the run."""
 
-VIEW_THREADS = min(8, os.cpu_count() or 1)
-"""The number of views rendered in parallel."""
+VIEW_THREADS = min(8, os.cpu_count() or 1)  # the number of views rendered in parallel
 
 
 @dataclass(frozen=True)

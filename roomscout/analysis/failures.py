@@ -20,8 +20,7 @@ from roomscout.runs.sights import SIGHTS, Sight, SightSplit, split
 log = logging.getLogger(__name__)
 
 HEADINGS = {name: name.replace("_", " ") for name in SIGHTS}
-COLUMN = 7
-"""The width of a column of numbers."""
+COLUMN = 7  # the width of a column of numbers
 MANY_ANSWERS = 200
 
 

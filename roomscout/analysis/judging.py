@@ -16,8 +16,7 @@ from roomscout.runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
 
-REPORTED_EVERY = 100
-"""Marks between two lines of progress."""
+REPORTED_EVERY = 100  # marks between two lines of progress
 
 
 def judge_run(

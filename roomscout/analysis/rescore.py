@@ -30,8 +30,7 @@ from roomscout.scoring.summary import summarize
 
 log = logging.getLogger(__name__)
 
-MOST_LISTED = 50
-"""The most answers that are listed; --out has all."""
+MOST_LISTED = 50  # the most answers that are listed; --out has all
 COMPARED = ("answer", "score", "status")
 """The columns in which a rescored row may differ. The table of --out also has them as recorded."""
 

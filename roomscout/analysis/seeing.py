@@ -26,8 +26,7 @@ from roomscout.runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
 
-VERSION = 3
-"""Part of the hash in each record; a new one makes all of them again."""
+VERSION = 3  # part of the hash in each record; a new one makes all of them again
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,9 @@ from roomscout.runs.reader import RunReader, find_part, run_folders
 
 log = logging.getLogger(__name__)
 
-STUDY_FILE = "study.json"
-"""The preset, the settings and the fingerprint of the questions of a study, in its folder."""
+STUDY_FILE = "study.json"  # the preset, the settings and the fingerprint of the questions of a study, in its folder
 SCHEMA = 1
-PAGE, TABLE, CSV = "study.html", "study.md", "study.csv"
-"""What a study writes in its folder."""
+PAGE, TABLE, CSV = "study.html", "study.md", "study.csv"  # what a study writes in its folder
 
 
 @dataclass(frozen=True)

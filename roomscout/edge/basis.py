@@ -34,8 +34,7 @@ if TYPE_CHECKING:  # the module itself loads torch
 
 log = logging.getLogger(__name__)
 
-TOKENS_FOR_THOUGHTS = 8192
-"""Room for a thought and a reply."""
+TOKENS_FOR_THOUGHTS = 8192  # room for a thought and a reply
 NAMES_OF_REASONERS = re.compile(r"(?<!non)(?<!non[-_])think|reason|q[wv]q|\br1\b|\bo[134]\b|gpt-5", re.IGNORECASE)
 
 

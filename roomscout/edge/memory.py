@@ -30,14 +30,11 @@ log = logging.getLogger(__name__)
 
 TURN_TEXT_TOKENS = 160
 """Tokens of a turn's message with Qwen's tokenizer if it reports an error, a clamped value and a blocked move."""
-TIME_TOKENS = 16
-"""Tokens of the time of two frames of a video in Qwen3-VL, such as "<123.4 seconds>"."""
-LEAST_VIDEO_TOKENS = 128
-"""Tokens of two frames at least: the video processor of Qwen2.5-VL enlarges smaller ones."""
+TIME_TOKENS = 16  # tokens of the time of two frames of a video in Qwen3-VL, such as "<123.4 seconds>"
+LEAST_VIDEO_TOKENS = 128  # tokens of two frames at least: the video processor of Qwen2.5-VL enlarges smaller ones
 OBJECTS_TOKENS = 4000
 """Tokens of 80 objects that --given tells, and of the text around them in each turn; few rooms have more."""
-PICTURE_TOKENS = 32
-"""Tokens of the sentence on a picture of a question."""
+PICTURE_TOKENS = 32  # tokens of the sentence on a picture of a question
 CHARACTERS_PER_TOKEN = 3.7
 """For the text before the first reply, when planning without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97
 for the question types of procedural rooms; rounded down so as not to underestimate."""

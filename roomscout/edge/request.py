@@ -24,5 +24,4 @@ class Request:
     previews: bool = False  # whether the run is only described: what it lacks is said, and does not refuse it
 
 
-NEW_RUN = Request()
-"""A new run of what the settings name."""
+NEW_RUN = Request()  # a new run of what the settings name

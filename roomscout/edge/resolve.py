@@ -19,8 +19,7 @@ from roomscout.edge.settings import ANSWER_SETTINGS, CONVERSION, DEFAULTS, HINTS
 from roomscout.edge.types import CHECKPOINT
 from roomscout.models import EMBEDDED
 
-Source = str | Mapping[str, str]
-"""Where values are from, or where each is by its name."""
+Source = str | Mapping[str, str]  # where values are from, or where each is by its name
 
 
 def resolve(

@@ -32,14 +32,10 @@ from roomscout.runs.movers import MOVERS, TURNS_ONLY
 
 NUM_STEPS = 8
 HERE_OR_VLLM: tuple[EngineName, ...] = ("transformers", "vllm")
-FILTERS = ("datasets", "question_types", "scenes", "ids", "num_questions")
-"""Settings that filter questions."""
-VIDEO = ("present=video",)
-"""With what settings of exploring a scan have no meaning."""
-WITHOUT_MODEL = ("policy!=human",)
-"""What decides without reading a prompt."""
-ONE_TURN = ("steps=0", "moves=none", "present=once", *VIDEO)
-"""With what a question has one turn only."""
+FILTERS = ("datasets", "question_types", "scenes", "ids", "num_questions")  # settings that filter questions
+VIDEO = ("present=video",)  # with what settings of exploring a scan have no meaning
+WITHOUT_MODEL = ("policy!=human",)  # what decides without reading a prompt
+ONE_TURN = ("steps=0", "moves=none", "present=once", *VIDEO)  # with what a question has one turn only
 ABOUT_MODELS = (
     *("engine", "dtype", "quantize", "device", "temperature!=0.0", "constrained", "memory_fraction", "compile"),
     *("tiles_per_view", "logprobs", "max_batched_turns", "batch_size", "max_batch_size", "concurrency"),

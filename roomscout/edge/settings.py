@@ -16,8 +16,7 @@ from roomscout.edge.declaring import Role, Section, Setting, alternatives
 from roomscout.edge.types import NO_GPUS
 from roomscout.runs.movers import who_moves
 
-CONVERSION = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False)
-"""How pydantic converts values."""
+CONVERSION = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False)  # how pydantic converts values
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,8 @@ from roomscout.rendering.modalities import MODALITY_NAMES
 from roomscout.runs import NEWEST
 
 TELL_NAMES: tuple[TellName, ...] = get_args(TellName)
-GIVEN_NAMES = ("path", "boxes-seen", "boxes")
-"""What --given can give."""
-NOTHING = "nothing"
-"""The value of --tell that reveals nothing."""
+GIVEN_NAMES = ("path", "boxes-seen", "boxes")  # what --given can give
+NOTHING = "nothing"  # the value of --tell that reveals nothing
 ALL_GPUS, NO_GPUS = "all", "none"
 CHECKPOINT = ("checkpoint",)
 """The value of --generation that stands for what the checkpoint's generation_config.json says."""
@@ -184,8 +182,7 @@ GENERATION: dict[str, Any] = {
 }  # fmt: skip
 """The types of what --generation can set, by name."""
 Generation = Annotated[tuple[str, ...], BeforeValidator(_generation)]
-Seconds = Annotated[float, Gt(0), Lt(2_000_000)]
-"""The operating system waits no longer."""
+Seconds = Annotated[float, Gt(0), Lt(2_000_000)]  # the operating system waits no longer
 Device = Annotated[str, _text(r"auto|cpu|cuda(:\d+)?")]
 PartName = Annotated[str, AfterValidator(_part)]
 ServerUrl = Annotated[str, AfterValidator(_server_url)]

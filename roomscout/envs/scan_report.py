@@ -9,8 +9,7 @@ from roomscout.data.scans import scan_table
 
 log = logging.getLogger(__name__)
 
-Scenes = Mapping[tuple[str, str], str]
-"""Reasons by dataset and name of a scene."""
+Scenes = Mapping[tuple[str, str], str]  # reasons by dataset and name of a scene
 
 
 def report_scans(

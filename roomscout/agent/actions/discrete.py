@@ -4,8 +4,7 @@ from roomscout.agent.actions.space import ActionSpace, Fields, Key, Place, Read,
 from roomscout.envs.actions import PITCH_LIMIT_DEG, CameraMove
 
 STEP_M, ANGLE_DEG = 0.25, 30.0
-MOST = 5
-"""Steps in one reply."""
+MOST = 5  # steps in one reply
 TURNS = {
     "turn_left": CameraMove(ANGLE_DEG),
     "turn_right": CameraMove(-ANGLE_DEG),

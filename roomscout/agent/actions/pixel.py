@@ -9,8 +9,7 @@ from roomscout.agent.actions.points import MARKED, POINT, direction_of, hole_at,
 from roomscout.agent.actions.space import ActionSpace, Fields, Key, Place, Read, shown
 from roomscout.envs.actions import MOVE_LIMIT_M, PITCH_LIMIT_DEG, CameraMove
 
-STAND_OFF_M = 0.5
-"""How far before a point the camera stops, along the floor."""
+STAND_OFF_M = 0.5  # how far before a point the camera stops, along the floor
 ANGLE_DEG = 60.0
 TURNS = {"turn_left": CameraMove(ANGLE_DEG), "turn_right": CameraMove(-ANGLE_DEG), "turn_around": CameraMove(180.0)}
 """The actions without a point, which lead to what no view shows yet."""

@@ -12,8 +12,7 @@ from roomscout.rendering.modalities.marks import MARKS, marks_of
 from roomscout.rendering.modalities.modality import Sight
 from roomscout.runs.records import SeenPoint
 
-Pixel = tuple[float, float]
-"""x from the left edge of the view, y from its top edge."""
+Pixel = tuple[float, float]  # x from the left edge of the view, y from its top edge
 ONE = '("[" blank [0-9]{1,4} "," blank [0-9]{1,4} blank "]" | [1-9] [0-9]?)'
 """A point as GBNF: two coordinates, or the number of a mark."""
 ONE_SCHEMA: dict[str, Any] = {

@@ -33,8 +33,7 @@ class Place(Protocol):
         """The pixel of a numbered mark of this turn's images; None if they have no such mark."""
 
 
-Fields = Mapping[str, object]
-"""The JSON object of a reply, with whatever a model wrote in it."""
+Fields = Mapping[str, object]  # the JSON object of a reply, with whatever a model wrote in it
 
 
 class Read(NamedTuple):

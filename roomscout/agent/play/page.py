@@ -26,10 +26,8 @@ ASSETS = {
     "script": ["agent/play/assets/play.js"],
 }
 
-ANGLE_STEP_DEG, LENGTH_STEP_M = 15.0, 0.25
-"""What one press of a key adds to a number."""
-PROBE = 0.25
-"""A number within the range of any key, from which follows what the key does."""
+ANGLE_STEP_DEG, LENGTH_STEP_M = 15.0, 0.25  # what one press of a key adds to a number
+PROBE = 0.25  # a number within the range of any key, from which follows what the key does
 WAYS = {
     "rotation_angle_degrees": (("ArrowLeft", "Turn left"), ("ArrowRight", "Turn right")),
     "forward_meters": (("ArrowUp", "Step forward"), ("ArrowDown", "Step back")),

@@ -25,10 +25,8 @@ from roomscout.rendering.renderers import RenderError
 from roomscout.runs.records import EpisodeId
 from roomscout.scoring.agreement import dealt
 
-HUMAN = "human"
-"""The name of the policy in settings."""
-GAP_S = 5.0
-"""The most seconds that count between two requests of a page in use: one that asks later was closed or idle."""
+HUMAN = "human"  # the name of the policy in settings
+GAP_S = 5.0  # the most seconds that count between two requests of a page in use: one that asks later was closed or idle
 
 
 @dataclass

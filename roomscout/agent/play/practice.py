@@ -12,8 +12,7 @@ from roomscout.rooms.room import LEVELS
 
 SEED = 1_999_999
 LEVEL = "furnished"
-TYPE = next(iter(QUESTIONS_PER_TYPE))
-"""A seed that no split and no training has."""
+TYPE = next(iter(QUESTIONS_PER_TYPE))  # a seed that no split and no training has
 
 
 def practice_like(state: QuestionState) -> QuestionState:

@@ -46,15 +46,12 @@ class Policy(Protocol):
     question each. Otherwise a run calls its policy from one thread. Runs on several threads may share a policy if it is
     thread-safe, as are those of `load_policy` and policies that change nothing of their own."""
 
-    name: str = ""
-    """The policy's name in run.json and summary.json. Only a policy of the same name can resume a run."""
+    name: str = ""  # the policy's name in run.json and summary.json. Only a policy of the same name can resume a run.
     concurrent: bool = False
-    reads_prompts: bool = False
-    """Whether it is asked in the words of the run's prompts, which the run then records."""
+    reads_prompts: bool = False  # whether it is asked in the words of the run's prompts, which the run then records
     is_blinded: bool = False
     """Whether no truth and no score may be shown before the run has ended, since a person decides."""
-    decides_each: bool = False
-    """Whether `decide_each` makes some decisions before others."""
+    decides_each: bool = False  # whether `decide_each` makes some decisions before others
     settings: Mapping[str, Any] = MappingProxyType({})
     """The Settings of a run that this policy decides, by name, to be saved in run.json."""
 

@@ -4,12 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-MAX_DEPTH = 200
-"""Objects and lists nested deeper than this are not read."""
+MAX_DEPTH = 200  # objects and lists nested deeper than this are not read
 MAX_INTEGER_DIGITS = 4300
 """Longer integers are infinite, as floats that are too large are: `int()` refuses them by default."""
-LONGEST = 200_000
-"""Characters at the end of a text that are read; what is before them is ignored."""
+LONGEST = 200_000  # characters at the end of a text that are read; what is before them is ignored
 MOST_WORK, WORK_PER_BRACE = 1_000_000, 50
 """The most characters that are read in all; each brace that is tried counts as some. An ordinary text is read about
 once; a hostile one could be read again from each of its braces."""
@@ -31,8 +29,7 @@ _TOKEN = re.compile(
 )
 _UNTERMINATED = ('"', "'", "“", "”", "„", "‘", "’", "/*")
 _BEGUN_NUMBER = re.compile(r"[-+−.0-9]++(?:[eE][-+]?)?\Z")
-_END = re.compile(r"(?:\s++|```|</[\w:]++>)*+\Z")
-"""The end of the text, where a code fence and tags may close."""
+_END = re.compile(r"(?:\s++|```|</[\w:]++>)*+\Z")  # the end of the text, where a code fence and tags may close
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\n": ""} | {mark: mark for mark in "\"'/\\“”„‘’"}
 _LITERALS = {"true": True, "false": False, "null": None, "none": None}

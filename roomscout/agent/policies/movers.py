@@ -37,15 +37,11 @@ from roomscout.runs.sights import SeenObjects
 
 log = logging.getLogger(__name__)
 
-SEARCH_PX = 160
-"""The longer side of the depth images by which poses are compared."""
-LEAST_GAIN = 0.05
-"""A move is worth it from this part of an object on."""
-NEW_SURFACE = 0.02
-"""A move that shows no object better is worth it from this share of the scan's surface on."""
+SEARCH_PX = 160  # the longer side of the depth images by which poses are compared
+LEAST_GAIN = 0.05  # a move is worth it from this part of an object on
+NEW_SURFACE = 0.02  # a move that shows no object better is worth it from this share of the scan's surface on
 GRID = np.array(list(product((-0.9, 0.0, 0.9), repeat=3)))
-CUT = 0.5
-"""What an object counts that is seen well, but cut by the edge of the view."""
+CUT = 0.5  # what an object counts that is seen well, but cut by the edge of the view
 
 
 class Mover:
@@ -86,8 +82,7 @@ class RandomMoves(Mover):
     """Moves drawn uniformly from those that the scan does not stop, by the seed, the episode and the turn. Draws whole
     degrees and centimetres from all that an action allows, until nothing blocks or clips the move."""
 
-    MOST_DRAWS = 200
-    """After this many stopped moves, the camera turns in place."""
+    MOST_DRAWS = 200  # after this many stopped moves, the camera turns in place
 
     def next_move(self, state: QuestionState) -> Decision:
         """A random move."""

@@ -25,8 +25,7 @@ from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import TellName
 from roomscout.rendering.modalities import find_modality
 
-ANY_TYPE = "default"
-"""The key of the advice for question types that have none."""
+ANY_TYPE = "default"  # the key of the advice for question types that have none
 
 _LENS = """\
 The camera's field of view is {horizontal_fov} degrees wide and {vertical_fov} degrees high. {pitch_rule}"""

@@ -23,8 +23,7 @@ from roomscout.scoring.rows import ResultRow
 
 LMMS_EVAL_TASK_KEYS = ("vsibench_overall", "vsibench_score")
 """The metrics under which lmms-eval's task vsibench keeps a question with its score, newest first."""
-LMMS_EVAL_SCORES = ("accuracy", "MRA:.5:.95:.05")
-"""Where such a question has its score: of an option, and of a number."""
+LMMS_EVAL_SCORES = ("accuracy", "MRA:.5:.95:.05")  # where such a question has its score: of an option, and of a number
 
 
 class QuestionKey(NamedTuple):

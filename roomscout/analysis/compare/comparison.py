@@ -14,8 +14,7 @@ from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import Label
 from roomscout.scoring.summary import aggregate, label_of, rounded
 
-PASSING = 0.5
-"""A question flips if its score is below this in one run and not in the other."""
+PASSING = 0.5  # a question flips if its score is below this in one run and not in the other
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
 from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.summary import BASELINES
 
-MOST_FLIPS = 5
-"""How many flips each way the console lists."""
+MOST_FLIPS = 5  # how many flips each way the console lists
 NAMED_SETTINGS = ("model", "revision", "policy", "engine", "dtype", "quantize")
 """What the first lines say of a run, before its controls."""
 

@@ -14,8 +14,7 @@ from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs import RunError
 from roomscout.runs.records import EpisodeId
 
-IDS_NAMED = 3
-"""The most ids that an error suggests."""
+IDS_NAMED = 3  # the most ids that an error suggests
 
 
 def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Replay:

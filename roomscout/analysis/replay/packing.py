@@ -9,11 +9,9 @@ import numpy as np
 from roomscout.rendering.simplify import Simplified
 
 COLUMNS = ("places", "colours", "faces")
-FINEST_STEP_M = 1e-3
-"""Places are rounded to steps of this size, or of what makes 16 bits span the mesh."""
+FINEST_STEP_M = 1e-3  # places are rounded to steps of this size, or of what makes 16 bits span the mesh
 MOST_STEPS = 65535
-BLOCK_BITS = 5
-"""Vertices are ordered by blocks of 2 ** BLOCK_BITS steps."""
+BLOCK_BITS = 5  # vertices are ordered by blocks of 2 ** BLOCK_BITS steps
 
 
 def packed(mesh: Simplified) -> dict[str, Any]:

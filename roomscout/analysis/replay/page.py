@@ -26,17 +26,13 @@ from roomscout.rendering.simplify import Simplified, simplified
 from roomscout.rendering.top_down import cut_z_m
 from roomscout.runs.records import Turn
 
-MOST_FACES = 600_000
-"""The most triangles, or points of a cloud, in a page."""
-MOST_BYTES = 3_700_000
-"""The most bytes of the views and of the scan in a page."""
-MOST_VIEW_BYTES = 1_600_000
-"""The most bytes of all views; more and larger views are scaled down."""
+MOST_FACES = 600_000  # the most triangles, or points of a cloud, in a page
+MOST_BYTES = 3_700_000  # the most bytes of the views and of the scan in a page
+MOST_VIEW_BYTES = 1_600_000  # the most bytes of all views; more and larger views are scaled down
 VIEW_WIDTHS_PX = (640, 480, 320, 240, 160)
 JPEG_QUALITY = 85
 SMALLEST_POINT_M = 0.01
-FRUSTUM_SHARE = 0.075
-"""The length of a drawn camera as a share of the room's longest side."""
+FRUSTUM_SHARE = 0.075  # the length of a drawn camera as a share of the room's longest side
 SCRIPTS = ("room.js", "replay.js")
 
 

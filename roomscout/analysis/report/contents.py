@@ -36,8 +36,7 @@ OUTCOMES = {
 """The outcomes of a question, with their meaning."""
 LOGGED_WARNING = re.compile(r"^\d\d-\d\d [\d:]{8} (?:WARNING|ERROR) (?!\[Q)(.+)$", re.MULTILINE)
 """A line of run.log with a warning or an error that is not about one question."""
-LARGEST_SHOWN = 1e15
-"""No plot has room for larger numbers."""
+LARGEST_SHOWN = 1e15  # no plot has room for larger numbers
 
 
 @dataclass(frozen=True)

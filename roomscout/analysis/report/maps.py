@@ -20,8 +20,7 @@ from roomscout.rendering.scene import SceneError
 from roomscout.rendering.top_down import CUT_M, CUT_SHARE, MOST_CUT, PLAN_MARGIN_M, PlanArea, plan_view
 from roomscout.runs.records import RunFacts, ScanRecord, Turn
 
-LONGEST_PX = 560
-"""The longer side of a floor plan."""
+LONGEST_PX = 560  # the longer side of a floor plan
 _PLACE_KEY = "roomscout.place"
 _AROUND_PATH_M = 1.0
 

@@ -17,8 +17,7 @@ from roomscout.runs.prices import Price, in_money
 from roomscout.runs.records import ForcedAnswer, RunFacts, Turn, image_files
 from roomscout.runs.sights import SIGHTS, Sight
 
-Link = Callable[[Path], str | None]
-"""The address of an image in a page; None if it cannot be shown."""
+Link = Callable[[Path], str | None]  # the address of an image in a page; None if it cannot be shown
 
 
 def script(function: str, *values: Any) -> str:

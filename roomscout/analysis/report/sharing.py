@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 from roomscout.runs.reader import RunReader
 
-BLOB = re.compile(r"([A-Za-z0-9+/=]{200,})")
-"""Images and meshes in base64, which hold pixels and places alone."""
+BLOB = re.compile(r"([A-Za-z0-9+/=]{200,})")  # images and meshes in base64, which hold pixels and places alone
 KEY = re.compile(
     r"\b(?:sk|xai|nvapi|pplx)-[\w-]{8,}|\b(?:hf|gsk|gh[opsu]|github_pat)_\w{16,}|\bA(?:Iza[\w-]{30,}|KIA\w{16})"
     r"|\bBearer [\w.+/=-]{12,}|(?<=://)[^/\s@\"'<>]+(?=@)"

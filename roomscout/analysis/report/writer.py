@@ -31,11 +31,9 @@ from roomscout.scoring.agreement import agreement_lines, people_table
 REPORT_FILE = "report.html"
 EMBEDDED_FILE = "report_embedded.html"
 STYLES = ("tabulator/tabulator.min.css", "palette.css", "report.css")
-SCRIPTS = ("tabulator/tabulator.min.js", "report.js")
-"""The assets that a page loads, in their order."""
+SCRIPTS = ("tabulator/tabulator.min.js", "report.js")  # the assets that a page loads, in their order
 JPEG_QUALITY = 88
-MAIN_FACTS = 9
-"""How many facts the head of a report shows before it folds the others."""
+MAIN_FACTS = 9  # how many facts the head of a report shows before it folds the others
 
 
 @dataclass(frozen=True)

@@ -29,18 +29,15 @@ from roomscout.runs.records import EpisodeId, SavedShot
 
 BLOCKS = ("title", "about", "missing", "scores", "cautions", "hardware", "plots")
 """The blocks of the template that change while a run goes on."""
-REST_S = 1.0
-"""The shortest time between two looks at the disk."""
+REST_S = 1.0  # the shortest time between two looks at the disk
 LOOKING_SHARE = 0.1
 """The largest share of the time that looking at the disk may take, so that it does not slow down the run."""
 VIEW_FILE = re.compile(r"render_[0-9]{2,6}(_[a-z][a-z0-9]{0,39})?\.png")
-QUIET_S = 120.0
-"""A run that has written nothing for so long is reported as quiet."""
+QUIET_S = 120.0  # a run that has written nothing for so long is reported as quiet
 FILES = ("run.json", "results.jsonl", "summary.json", SIGHTS_FILE, MARKS_FILE, HARDWARE_FILE)
 """What tells whether a run has changed, apart from the turns of unfinished answers."""
 
-Stamp = tuple[int, int] | None
-"""A file's size and its time of modification in ns; None if it is missing."""
+Stamp = tuple[int, int] | None  # a file's size and its time of modification in ns; None if it is missing
 
 
 def stamp_of(path: Path) -> Stamp:

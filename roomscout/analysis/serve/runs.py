@@ -19,8 +19,7 @@ from roomscout.base.web import Page, Site
 from roomscout.runs import RunError
 from roomscout.runs.reader import run_folders
 
-MOST_OPENED = 4
-"""The most runs of a folder whose questions and answers are kept in memory; others are read again."""
+MOST_OPENED = 4  # the most runs of a folder whose questions and answers are kept in memory; others are read again
 
 
 @dataclass(frozen=True)
