@@ -33,8 +33,7 @@ class Opened:
 
 def open_run(spec: RunSpec) -> Opened:
     """Load the renderer, the policy with its model, and the library of scans or films; make the scans of a benchmark
-    that makes them. Open3D is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises RenderError,
-    ModelError or QuestionError."""
+    that makes them. CUDA requires Open3D after PyTorch (`make_renderer`). RenderError, ModelError or QuestionError."""
     with ExitStack() as stack:
         library: SceneLibrary | FilmLibrary
         if spec.world.films is not None:
@@ -100,8 +99,7 @@ def cache_bytes() -> int:
 
 
 def taken_over(before: RunSpec, opened: Opened, spec: RunSpec) -> Opened | None:
-    """What an earlier run has opened, for a run with the same scans and the same model, perhaps with another prompt or
-    length; None if it takes others."""
+    """What an earlier run has opened, for one with its scans and its model, with any prompts; None if it has others."""
     engine = spec.engine
     policy = opened.policy
     backend = policy.backend if isinstance(policy, ModelPolicy) else None

@@ -84,8 +84,7 @@ class Session:
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Inside this block, an interrupt or an unexpected error ends the run with what it has, to be resumed. RunError
-        is raised, since nothing more can be written, and so is what comes before the run has started, and every error
-        of a run in memory."""
+        is raised, since nothing more can be written, as are errors before the start and all of a run in memory."""
         with self.stack:
             try:
                 yield
@@ -262,8 +261,7 @@ def begin_folder(record: RecordSpec, questions: QuestionSpec) -> RunWriter:
 
 
 def _work_of(session: Session, opened: Opened, journal: Journal) -> tuple[Run, Scheduler]:
-    """What turns share, and the unfinished episodes, grouped by scan; questions are numbered by their position among
-    those of all parts."""
+    """What turns share, and the unfinished episodes, by scan; questions are numbered among those of all parts."""
     spec = session.spec
     queue = session.queue
     rules = spec.rules

@@ -90,8 +90,7 @@ class QuestionState:
     path: Sequence[Decision] = ()  # the moves, if who moves knows them as the question begins
     not_shown: str = ""  # what such a path does not show well of what the question needs
     conversation: Conversation = field(init=False)
-    """All messages with all images so far; empty without a model. Its id differs between samples, as does randomness
-    that is seeded by it."""
+    """All messages with all images so far; empty without a model. Its id, which seeds samples, differs between them."""
 
     def __post_init__(self) -> None:
         again = f" sample {self.sample}" if self.sample > 1 else ""
@@ -274,8 +273,7 @@ class QuestionState:
 
     def take_turn(self, decision: Decision, batch: tuple[str, ...] = (), forced: ForcedAnswer | None = None) -> Turn:
         """Move, render the next view, and append the turn, unless the decision, one of `apply_rules`, ends the
-        question; raises RenderError. `batch` has the ids decided together, `forced` the answer if this were the last
-        turn."""
+        question; raises RenderError. `batch` has the ids decided together, `forced` the answer if this were the end."""
         started = time.perf_counter()
         after = None
         reply = decision.reply

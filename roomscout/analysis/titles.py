@@ -8,8 +8,7 @@ from roomscout.runs.records import RunFacts
 
 
 def answering(facts: RunFacts) -> str:
-    """What answered: the model, by the last part of its name, its revision, quantization and adapter, or a policy, or
-    people."""
+    """What answered: a model by the last part of its name, revision, quantization and adapter, a policy, or people."""
     policy = None if facts.by_people else facts.setting("policy")
     named = [policy or facts.setting("model"), facts.setting("adapter")]
     model, *adapter = (str(each).rstrip("/").rsplit("/", 1)[-1] for each in named if each)

@@ -41,8 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def demo_settings(given: Given) -> Settings:
     """The given settings over the demo's: the embedded model unless a policy is given, all turns batched, and rooms of
-    `kept_rooms` with a question of each type at most. Raises UsageError if those cannot be written, or for other
-    questions."""
+    `kept_rooms` with a question of each type. Raises UsageError if those cannot be written, or for other questions."""
     chosen = [name for name in NOT_OF_DEMO if given.settings.get(name) not in (None, False)]
     if chosen:
         raise UsageError(f"{flag(chosen[0])} conflicts with the demo, which has rooms of its own: leave it out")

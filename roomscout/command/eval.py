@@ -20,8 +20,7 @@ TAKES = ("continue_from",)
 
 
 def main(arguments: Sequence[str], verb: str = "eval", workers: Workers | None = None) -> int:
-    """Answer questions and score them, in a new run or one that is continued, with given `workers` if a run in parts
-    may use them; returns the exit status."""
+    """Answer questions and score them, in a new run or one to continue, in parts by `workers`; returns the status."""
     given = words.read(verb, arguments, TAKES)
     wanted = given.words["continue_from"]
     earlier = None if wanted is None else resumed(given, wanted, batch=True)

@@ -23,8 +23,7 @@ def conditions_of(
     settings: Mapping[str, Any], prompts: Prompts | None, video: VideoProtocol | None = None, native: bool = False
 ) -> dict[str, Any]:
     """The settings under which a run answers, as resolved, with prompts (None without a model in a scan) and code by
-    their hash. "video_input" says whether frames of a video protocol are shown as images or, if `native`, as one
-    video."""
+    their hash. "video_input" says whether frames of a video are shown as images or, if `native`, as one video."""
     found = _those_with(Role.ANSWER, settings) | {"prompts": prompts and prompts.sha256}
     found |= _by_hash("actions", settings["actions"], _code_sha256(settings["actions"]))
     if settings["moves_of"] is not None:
@@ -46,8 +45,7 @@ def scoring_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answerer_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of what answers, with the weights of an adapter, the code of a policy and what people
-    read by their hash."""
+    """The settings of what answers, with the weights of an adapter, code and what people read by their hash."""
     found = _those_with(Role.ANSWERER, settings)
     if settings["instructions"] is not None:
         found |= _by_hash("instructions", str(settings["instructions"]), _sha256(Path(settings["instructions"])))

@@ -72,8 +72,7 @@ def gpus_of_worker(split: int | Literal["auto"], device: str, loads_weights: boo
 
 
 def as_asked(run: DividedRun, record: RecordSpec) -> RecordSpec:
-    """What run.json says of a run by a worker's `record`, with the settings that were asked for where a worker's are
-    others."""
+    """What run.json says of a run by a worker's `record`, with the settings that were asked for and not a worker's."""
     asked = record.asked | {name: run.settings[name] for name in run.of_worker}
     return replace(record, asked=asked, flags=flags_giving(asked), resume_words=resume_words())
 
@@ -87,8 +86,7 @@ def values_of_part(run: DividedRun, part: str, root: Path, questions: Path) -> d
 
 
 def plan_part(values: Mapping[str, Any], folder: Path | None, retry_failed: bool = False) -> RunSpec:
-    """The run of a worker with these settings, as JSON values, to whose part any question may come; raises the errors
-    of `plan`."""
+    """The run of a worker with these settings, as JSON, to whose part any question may come; raises as `plan`."""
     run = None if folder is None else RunReader(folder)
     saved = None if run is None else saved_settings(run)
     spec = plan(resolve({**values, "shard": None}, saved), request=Request(run=run, retry_failed=retry_failed))

@@ -69,8 +69,7 @@ def model_options(settings: ModelSettings, memory: MemoryPlan) -> ModelOptions:
 
 
 def server_options(settings: ServerSettings, constrained: bool, images: int) -> ServerOptions:
-    """The servers of --engine openai with the API key from the environment; raises ConfigError if its variable is not
-    set."""
+    """The servers of --engine openai, with the API key of the environment; ConfigError if its variable is not set."""
     key = os.environ.get(settings.api_key_env, "").strip()
     if not key and settings.api_key_env != ServerOptions.key_env:
         raise ConfigError(

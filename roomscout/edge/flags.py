@@ -29,8 +29,7 @@ class Given:
 
 def read_flags(parser: Parser, argv: Sequence[str], verb: str = "", takes: Collection[str] = ()) -> Given:
     """What flags give to a verb that `takes` these words, and the YAML file of --config. Raises ConfigError for a file
-    that cannot be read, or that has other words; ends the process with status 2, as argparse does, for an unknown or
-    incomplete flag."""
+    that cannot be read, or with other words; ends the process with status 2, as argparse does, for wrong flags."""
     values = vars(parser.parse_args(with_axes(argv)))
     config = values.pop("config", None)
     in_file = {} if config is None else _read_yaml(config)

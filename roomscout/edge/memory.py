@@ -141,8 +141,7 @@ def require_random(samples: int, temperature: object) -> None:
 @dataclass(frozen=True)
 class Planner:
     """Plans the memory of a run whose model, of the settings, is in this process or in a vLLM server: with the given
-    batch size, or with as many questions as fit in memory beside the weights of the `checkpoint`. With `native`, the
-    frames of a video are one input."""
+    batch size, or with as many questions as fit in memory beside the weights of the `checkpoint`."""
 
     settings: Settings  # those of the run
     checkpoint: "Checkpoint"  # the model's
@@ -274,8 +273,7 @@ def _why_too_large(name: str, model: "Footprint") -> str | None:
 
 
 def _require_packages(settings: ModelSettings, checkpoint: str) -> None:
-    """Raise ModelError if this machine lacks a requirement of --adapter, --quantize, --constrained or --compile, which
-    needs CUDA."""
+    """Raise ModelError if this machine lacks what --adapter, --quantize, --constrained or --compile (CUDA) needs."""
     if settings.adapter is not None:
         require_adapter(settings.adapter, checkpoint)
     if settings.quantize is not None:

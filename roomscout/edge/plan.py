@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 def plan(settings: Settings, policy: Policy | None = None, request: Request = NEW_RUN) -> RunSpec:
     """The run that these settings ask for, complete and checked: whatever can be refused is refused here. A given
-    policy takes the place of the model. Loads no weights and writes nothing. Raises ConfigError, QuestionError,
-    ScanNotFound, ModelError or RunError."""
+    policy replaces the model. Loads no weights, writes nothing. ConfigError, QuestionError, ScanNotFound, ModelError or
+    RunError."""
     with config_errors():
         basis = basis_of(settings, policy, request)
         world = world_of(basis)
@@ -52,8 +52,7 @@ def config_errors() -> Iterator[None]:
 
 
 def look_ahead(settings: Settings, request: Request) -> tuple[Basis, MemoryPlan]:
-    """What a run follows from, and what it takes, without beginning it; logs which scans it has. Raises the errors of
-    `plan`."""
+    """What a run follows from, and what it takes, without beginning it; logs its scans. Raises the errors of `plan`."""
     with config_errors():
         basis = basis_of(settings, None, replace(request, previews=True))
         world = world_of(basis, chooses_renderer=False)

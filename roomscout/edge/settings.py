@@ -139,8 +139,7 @@ VERB_WORDS: dict[str, Any] = {
     **{"batch": False, "demo": False, "continue_from": None, "retry_failed": False, "check_data": False, "plan": False},
     **{"ply": None, "question": None, "options": [], "ground_truth": None},
 }
-"""What run.json has beside settings, with the values that are not written as flags: what was asked, by the words that
-the script has for it."""
+"""What run.json has beside settings, by the words of the script: what was asked, with values that need no flag."""
 
 
 def flags_of(values: Mapping[str, Any]) -> list[str]:

@@ -25,8 +25,7 @@ ALL_LIMITS = LIMITS | {"pitch_angle_degrees": 2 * PITCH_LIMIT_DEG}
 
 @dataclass(frozen=True)
 class CameraMove:
-    """What the environment carries out: the camera turns first, then moves along its new heading. Raises ValueError for
-    numbers outside the limits."""
+    """What the environment does: the camera turns, then moves along its new heading. ValueError outside the limits."""
 
     rotation_angle_degrees: float = 0.0  # to the left
     forward_meters: float = 0.0  # along the new heading

@@ -120,8 +120,7 @@ class ExplorationEnv:
         view: np.ndarray | None = None,
         pictures: tuple[Shot, ...] = (),
     ) -> Observation:
-        """Start at any pose in a scene, with the question's pictures; renders the images unless they, or the view, are
-        given. Raises RenderError."""
+        """Start at any pose in a scene, with a question's pictures; renders what images are not given; RenderError."""
         camera = self.library.camera.intrinsics
         origin = SCAN_ORIGIN if self._in_scan else pose
         view = images[0].image if images else view

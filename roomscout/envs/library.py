@@ -47,8 +47,7 @@ class CameraSettings:
 
 
 class SceneLibrary(Protocol):
-    """The scene and the first view of each question, and the renderer of all views. Methods may be called from many
-    threads."""
+    """The scene and the first view of each question, and the renderer of all views, for calls from many threads."""
 
     camera: CameraSettings
     renderer: Renderer
@@ -61,8 +60,7 @@ class SceneLibrary(Protocol):
         """View 0 of the question; raises ScanNotFound, SceneError or RenderError."""
 
     def scan_file(self, question: Question) -> ScanRecord | None:
-        """The record of the question's scan file, None if the scene is only in memory; raises ScanNotFound or
-        SceneError."""
+        """The record of the question's scan file, None for a scene in memory alone; ScanNotFound or SceneError."""
         return None
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:

@@ -59,8 +59,7 @@ def _radii_and_rim_colours(points: np.ndarray, colours: np.ndarray) -> tuple[np.
 
 
 def downsampled(name: str, points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Points (K, 3) and colours (K, 3), one per cell of a 1 mm grid, or of a coarser one for at most CLOUD_MAX_POINTS,
-    which is logged."""
+    """Points (K, 3) and colours (K, 3), one per cell of 1 mm, or coarser (logged) for at most CLOUD_MAX_POINTS."""
     lower, upper = wide_box(points)
     # At most a million cells along each axis, so that a cell's index fits into an int64.
     cell_m = max(1e-3, float(max(upper - lower)) / 1e6)

@@ -96,8 +96,7 @@ def room_questions(
 ) -> list[RoomQuestion]:
     """Questions as rows with VSI-Bench's columns; ids count up from `first_id`. Returns up to `per_type[type]`
     questions of each type, fewer if the room has no more unambiguous ones. The same arguments give the same rows for
-    any scan style, and a type's questions do not depend on the other types. Raises ValueError for an unknown type, or
-    one that a scan cannot answer."""
+    any scan style, and a type's questions do not depend on other types. ValueError for types that no scan answers."""
     unknown = sorted(set(per_type) - set(_DRAFTERS))
     if unknown:
         raise ValueError(f"cannot ask questions of type {', '.join(unknown)}; the types are {', '.join(_DRAFTERS)}")

@@ -21,8 +21,7 @@ SKIRTING_M = 0.09
 
 @dataclass(frozen=True)
 class ScanStyle:
-    """The quality of a scan: mesh resolution and RMS surface displacement in metres, and number of holes. Raises
-    ValueError for implausible values."""
+    """The quality of a scan: mesh resolution and RMS displacement in metres, and holes; ValueError if implausible."""
 
     resolution_m: float = 0.05
     noise_m: float = 0.0

@@ -36,8 +36,7 @@ ONLY_WITH = "compare only with runs that"
 def exports_of(
     reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[Session]
 ) -> tuple[Summary, list[dict[str, Any]]]:
-    """What a run exports, from its rows and the processes that worked on it: its summary, and what columns results.csv
-    has of each row beside its record."""
+    """What a run exports: its summary, and what columns results.csv has of each row beside its record."""
     facts = reader.facts
     benchmark = reader.benchmark
     forced: Forced = {}

@@ -23,8 +23,7 @@ TURNS_ONLY = frozenset(name for name, entry in MOVERS.items() if entry.turns_onl
 
 
 def who_moves(moves: str, moves_of: object, given: Collection[str]) -> str:
-    """Who moves the camera under these settings: "model", a name of MOVERS, "recorded" (as in another run) or "given
-    path"."""
+    """Who moves the camera: "model", a name of MOVERS, "recorded" (as in another run) or "given path"."""
     if moves_of is not None:
         return "recorded"
     return "given path" if "path" in given else moves

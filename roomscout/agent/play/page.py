@@ -85,8 +85,7 @@ def _for_people(text: str, keys: Container[str]) -> str:
 
 def controls_of(state: QuestionState) -> dict[str, Any]:
     """The fields of a reply as JSON values, and the `shortcuts`, which change a field by a button or a key. The space
-    reads the reply of each; those that it cannot read, or that move by several numbers, are left out. Raises
-    ActionSpaceError."""
+    reads the reply of each; those that it cannot, or of several numbers, are left out. Raises ActionSpaceError."""
     space = state.rules.space if state.rules.translation else state.rules.space.at_place
     fields = [_field(name, key) for name, key in space.keys.items()]
     shortcuts: list[dict[str, Any]] = []

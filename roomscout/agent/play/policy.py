@@ -188,8 +188,7 @@ class HumanPolicy(Policy):
 
     def reply(self, asked: Asked, values: dict[str, Any], answer: object) -> str | None:
         """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing; None if the
-        turn has a reply. It is written as a model would write it, and read in the same way. What cannot be read takes
-        no turn."""
+        turn has a reply. It is written and read as a model's. What cannot be read takes no turn."""
         with self._lock:
             if asked.replied.is_set():
                 return None

@@ -243,9 +243,8 @@ class ShowNeeded(GreedyCoverage):
 
 @dataclass(frozen=True, eq=False)
 class NeededObjects:
-    """How well the views so far show the objects that a question needs. An object counts 1 if a view shows it whole and
-    at the pixels that are enough to see it well, CUT of that if the edge of the view cuts it, and less for fewer
-    pixels."""
+    """How well the views so far show the objects that a question needs. An object counts 1 if a view shows it whole, at
+    enough pixels to see it well, CUT of that if the edge of the view cuts it, and less at fewer pixels."""
 
     env: ExplorationEnv  # whose scan may hide them, and whose camera draws the views
     boxes: Boxes  # all K of the scan
@@ -315,8 +314,7 @@ class RecordedMoves(Mover):
         self, folder: Path, views: Mapping[str, Any], questions: Sequence[Question], samples: int, steps: int
     ) -> None:
         """The moves for `questions`, as many times as `samples`, at most `steps` of each; `views` are the settings that
-        decide views. Raises RunError for a damaged folder, SettingError for no run, other views or an unfinished
-        question."""
+        decide views. Raises RunError if it is damaged, SettingError for no run, other views or unfinished questions."""
         if not (folder / "run.json").is_file():
             raise SettingError(f"{folder} is not a run folder: it has no run.json", setting="moves_of")
         reader = RunReader(folder)

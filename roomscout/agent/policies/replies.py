@@ -136,8 +136,7 @@ def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:
 def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tuple[str, bool]:
     """A reply without its thoughts, and whether it ends inside one; tags within the spans `quoting` are no tags. All
     before a closing tag is a thought if no tag opens it: many chat templates end with the opening tag. A tag that is
-    not closed makes all behind it a thought. Tags do not nest: models that mention one while they think still close the
-    thought once."""
+    not closed makes all behind it a thought. Tags do not nest: models that mention one in a thought close it once."""
     said = list[str]()
     start = 0
     inside = False

@@ -188,8 +188,7 @@ def _conditions(first: Answers, other: Answers, may_differ: set[str]) -> Differi
 
 
 def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[QuestionKey]:
-    """The questions that all runs have scored, in the order of the first; raises RunError unless that is all of them,
-    or they may differ."""
+    """The questions that all have scored, in the order of the first run; RunError if some have others that may not."""
     first = runs[0]
     common = [key for key in first.by_question if all(key in run.by_question for run in runs)]
     if QUESTIONS not in may_differ:

@@ -43,8 +43,7 @@ def conditions_of(reader: RunReader) -> Conditions:
 
 
 def differing(first: Conditions, second: Conditions) -> Differing:
-    """The conditions in which two runs differ, with both values. A policy of code reads no prompts, so it differs from
-    no others."""
+    """The conditions in which two runs differ, with both values; in prompts only if both read some."""
     pairs = {name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])}
     return {name: values for name, values in pairs.items() if not _alike(name, *values)}
 

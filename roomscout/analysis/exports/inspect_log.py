@@ -155,8 +155,7 @@ def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "E
 
 
 def _messages(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "list[ChatMessage]":
-    """The conversation; for a policy without a model, the images of each turn and what the policy did. Adds to
-    `missing` images."""
+    """The conversation; without a model, the images of each turn and what the policy did. Adds to `missing` images."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser, ContentImage, ContentText
 
     def seen(text: str, paths: Iterable[Path]) -> ChatMessageUser:

@@ -19,8 +19,7 @@ IDS_NAMED = 3  # the most ids that an error suggests
 
 def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Replay:
     """The replay of an answer by its name, see `find_answer`; its scan is searched below `scan_root`, if that is given.
-    `missing` has what could not be read of it. Raises RunError, ScanNotFound or SceneError if there is nothing to
-    show."""
+    `missing` has what could not be read of it. Raises RunError, ScanNotFound or SceneError if nothing can be shown."""
     answer = find_answer(run, name)
     if run.facts.frames is not None:
         raise RunError("the run showed frames of videos: it has no camera in a scan, and so no replay")

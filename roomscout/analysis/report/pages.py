@@ -26,8 +26,7 @@ def script(function: str, *values: Any) -> str:
 
 
 def script_json(value: Any) -> str:
-    """A value as compact JSON in ASCII that cannot end a script element or begin a comment in one. All texts in it are
-    escaped for display."""
+    """A value as compact ASCII JSON that ends no script element and begins no comment in one, with texts `escaped`."""
     return json.dumps(_escaped(value), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 

@@ -108,7 +108,7 @@ def most_in(of_score: Sequence[Estimate]) -> str:
 
 def _cell_result(cell: Cell, place: int, comparison: Comparison) -> CellResult:
     answers = comparison.runs[place]
-    pair = comparison.pairs[place - 1] if place else None
+    compared = comparison.pairs[place - 1].differences if place else ()
     names = [score.name for score in comparison.pairs[0].differences]
     scores = {score.name: score for score in estimates(answers.rows, answers.benchmark)}
     everything = answers.summary.types["all"]
@@ -120,7 +120,7 @@ def _cell_result(cell: Cell, place: int, comparison: Comparison) -> CellResult:
         cell,
         answers,
         {name: scores[name] for name in names},
-        {score.name: score for score in pair.differences} if pair else {},
+        {score.name: score for score in compared},
         moves=None if everything.mean_turns is None else everything.mean_turns - 1,
         never_saw=never_saw(answers.summary.sight),
         failed=everything.failed,

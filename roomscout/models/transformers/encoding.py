@@ -32,8 +32,7 @@ class EncodedTurn:
     views: tuple[np.ndarray, ...]
     """(H, W, 3) uint8: the view, or the first frame of a video; if the processor encodes, all views of the messages."""
     inputs: dict[str, torch.Tensor]
-    """The model's inputs for the images, by name, shared with copies of the turn. Cleared to free them; images are
-    reprocessed on demand."""
+    """The model's inputs for the images, by name, shared with copies of the turn; freed, and made again on demand."""
     image_start: int  # `ids[image_start:image_end]` are the image's placeholders
     image_end: int  # see `image_start`
     text: str = ""  # what the processor read, if it encodes

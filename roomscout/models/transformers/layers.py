@@ -63,8 +63,7 @@ class GrowingLayer(DynamicLayer):
 
     def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The key and value buffers, grown to this many columns, to write behind the used ones before `set_length`.
-        Unused columns are finite: masked ones must contribute exactly 0. Keys are reallocated before values, so that
-        only one is held twice."""
+        Unused columns are finite: masked ones must contribute exactly 0. Only one of keys and values is held twice."""
         used = self.get_seq_length()
         for kind, buffer in enumerate(self._buffers):
             if buffer.shape[2] < columns:

@@ -80,8 +80,7 @@ class DecodingLoop:
     by those before, the arg max is part of the graph, and the CPU waits once in STEPS_PER_READ steps.
 
     `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers,
-    seconds where PyTorch finds them on disk. With `capture`, a window's first step runs normally and the others replay
-    a graph."""
+    seconds where PyTorch finds them on disk. With `capture`, all steps of a window but the first replay a graph."""
 
     def __init__(self, model: PreTrainedModel, compiled: bool, capture: Capture | None) -> None:
         self._language = model.get_submodule(LANGUAGE_MODEL)

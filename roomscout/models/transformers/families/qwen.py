@@ -41,8 +41,8 @@ def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: Ima
 
 def _text_and_grids(ids: Sequence[int], token: int, rows: int, columns: int, interval: float = 1) -> "torch.Tensor":
     """Positions (3, len(ids)) of text and of grids of `token`, which may follow each other in time. Text counts up on
-    all axes. A grid's tokens share a time, which grows by `interval`; height and width add row and column. Text after
-    grids starts past their longer side."""
+    all axes. A grid's tokens share a time, which grows by `interval`; height and width add row and column; text follows
+    past the longer side."""
     import torch
 
     start = 0
