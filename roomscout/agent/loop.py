@@ -49,8 +49,7 @@ def main_vsi_bench_loop(
 ) -> Outcome:
     """Answer every question of a run and score it, with a bar on a terminal if `show_progress`. `opened` outlives this
     run, with a `queue` its questions are those that it gives, and with a `journal` in memory there is no run folder.
-    Raises RenderError or ModelError if the run cannot begin, RunError if its folder cannot be written, and in memory
-    also PolicyError."""
+    Raises RenderError or ModelError if it cannot begin, RunError without a writable folder, in memory PolicyError."""
     session = Session(spec, opened, queue, journal, show_view)
     asked = spec.questions
     with session.guarded():

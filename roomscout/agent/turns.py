@@ -78,8 +78,7 @@ def failing(state: QuestionState) -> Iterator[None]:
 
 
 def initialize_question_state(state: QuestionState, run: Run) -> None:
-    """Place the question in its scene at view 0, and replay the recorded turns, if any. Fails the question if its scan
-    cannot be loaded or its first view cannot be rendered."""
+    """Place a question in its scene at view 0, and replay recorded turns; fails it without its scan or first view."""
     with failing(state):
         recorded = run.log.turns_of(state.episode)
         if recorded:

@@ -26,8 +26,7 @@ OTHERS: tuple[tuple[Callable[[Settings], object], str], ...] = (
 
 
 def require_no_conflict(settings: Settings, resumed: bool = False, one_scan: bool = False) -> None:
-    """Raise ConfigError with the first conflict between settings of a new run, or of one that is `resumed`, of many
-    questions, or of one about `one_scan`."""
+    """Raise ConfigError with the first conflict between settings of a run, perhaps `resumed`, or about `one_scan`."""
     why = next(Conflicts(settings, resumed, one_scan).sentences(), None)
     if why is not None:
         raise ConfigError(why)

@@ -81,8 +81,7 @@ def fitting_batch(budget_bytes: int, question_bytes: int, most: int) -> int:
 
 
 def frame_size(view_size: tuple[int, int], views: object) -> FrameSize:
-    """How large frames of videos are shown: as large as a family's or a backend's `views` may be, with at most the
-    pixels of --image-size."""
+    """How large frames of videos are shown: as a family's or backend's `views`, at most the pixels of --image-size."""
     width, height = view_size
     if not isinstance(views, Squares):
         return FrameSize(width * height)

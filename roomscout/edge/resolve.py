@@ -63,8 +63,7 @@ def _adapters(name: str) -> TypeAdapter:
 
 
 def read_saved(values: Mapping[str, Any], source: Source) -> Settings:
-    """The settings with these values, converted to their types, which may conflict; raises ConfigError naming each that
-    is invalid, and its source."""
+    """The settings with these values, which may conflict; ConfigError names each that is invalid, and its source."""
     unknown = [name for name in values if name not in SETTINGS]
     known = {name: _several(name, value) for name, value in values.items() if name in SETTINGS}
     by_name: dict[str, list[Any]] = {}  # a union has one problem per member

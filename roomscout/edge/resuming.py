@@ -42,8 +42,7 @@ def folder_to_resume(
 
 
 def saved_settings(run: RunReader) -> Settings:
-    """The settings with which a run was begun, but those of what was printed; raises RunError or ConfigError if
-    run.json is missing or damaged."""
+    """The settings of a run, without those of what is printed; RunError or ConfigError if it is damaged."""
     values = dict(run.facts.config)
     file = run.folder / "run.json"
     lacking = SETTINGS.keys() - values.keys()

@@ -121,8 +121,7 @@ def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> G
 
 
 def compact(faces: np.ndarray, vertices: np.ndarray, *columns: np.ndarray | None) -> tuple[Any, ...]:
-    """Faces (M, 3) as indices of the vertices that they use, and the rows of these in `vertices` (N, 3) and in each of
-    `columns` (N, ...) that is not None."""
+    """Faces (M, 3) of the vertices that they use, and the rows of these in `vertices` (N, 3) and `columns` (N, ...)."""
     used = np.zeros(len(vertices), dtype=bool)
     used[faces] = True
     if used.all():

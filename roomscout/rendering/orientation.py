@@ -82,8 +82,7 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
 
 def tilt_deg(normals: np.ndarray) -> float | None:
     """How many degrees the largest plane of a surface, by `normals` (K, 3) of any length and sign, is off the nearest
-    axis; None if that is small, z is perpendicular to it, as to a wall that is turned about the vertical, or level
-    surface is larger."""
+    axis; None if small, if level surface is larger, or if z is perpendicular, as to a turned wall."""
     lengths = np.linalg.norm(normals, axis=1)
     units = normals[lengths > 0] / lengths[lengths > 0, None]
     units = units[:: 1 + len(units) // _MOST_NORMALS]

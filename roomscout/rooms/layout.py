@@ -52,8 +52,7 @@ def draw_concave_plan(rng: Generator) -> FloorPlan:
 
 
 def _plan(width: float, depth: float, height: float, cuts: Mapping[int, np.ndarray]) -> FloorPlan:
-    """A rectangle without some corners, which count counter-clockwise from the origin; `cuts` are the shares of its
-    sides, (2,) each, that they take."""
+    """A rectangle without corners, counter-clockwise from the origin; `cuts` (2,) are their shares of its sides."""
     bounds = np.array([[0, 0], [width, 0], [width, depth], [0, depth]])
     outline: list[np.ndarray] = []
     notches: list[OrientedBox] = []
@@ -308,8 +307,7 @@ MOST_MISSES, HEAP_TRIES = 12, 15
 
 
 def clutter(placer: Placer, goal: int) -> None:
-    """Add tall furniture that hides other furniture, objects on surfaces, and many of four categories, up to `goal`
-    objects or until hardly anything fits."""
+    """Add tall furniture that hides other, objects on surfaces, and many of four kinds, up to `goal` or what fits."""
     rng = placer.rng
     for kind in rng.permutation(_DIVIDERS)[: _randint(rng, 2, 4)]:
         placer.in_open(str(kind), spare=0.35, turn=8)

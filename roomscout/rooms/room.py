@@ -57,8 +57,7 @@ LEVELS = {level.name: level for level in (BARE, FURNISHED, CLUTTERED)}
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """A furnished room in metres; z is up and the floor is at 0. Each of `objects` is visible from some place where a
-    person can stand. `mesh` is the scan."""
+    """A furnished room in metres, z up from the floor at 0, with the scan `mesh`; a person can see all `objects`."""
 
     name: str
     plan: FloorPlan

@@ -256,8 +256,7 @@ class Prompts:
 
     @property
     def templates(self) -> dict[str, Any]:
-        """The templates as JSON values, without the variants, and without those that earlier versions lack where they
-        have their default: empty ones, and that for pictures."""
+        """The templates as JSON values, without variants, and without defaults that earlier versions lack."""
         values = asdict(self)
         del values["variants"]
         for kind, record in ((Prompts, values), (OutcomePrompts, values["outcome"])):
@@ -272,8 +271,7 @@ class Prompts:
         return re.search(r"\{[xy][01]?[:}]", self.position or self.extent) is not None
 
     def under(self, controls: Controls) -> "Prompts":
-        """What a model reads in a run with these controls; raises SettingError if the prompts, or the action space,
-        have no words for them."""
+        """What a model reads under these controls; SettingError if prompts or action space have no words for them."""
         variants = self.variants
         stand_ins = _stand_ins(controls)
         texts = {name: getattr(variants, variant, "") for name, variant in stand_ins.items()}

@@ -42,8 +42,7 @@ class TransformersBackend(EarlyBackend):
     In float32, a batch gives the same tokens as each row alone. Half-precision rounding depends on the batch size and
     may flip near-ties. Calls from several threads run one after the other.
 
-    Raises ModelError for an unsupported family, a model without weights, head or end token or on several devices, and a
-    processor of another model."""
+    ModelError for an unsupported family, no weights, head or end token, several devices, or another's processor."""
 
     concurrent = False
 

@@ -54,8 +54,7 @@ def usable_bytes(device: torch.device, memory_fraction: float) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Let the process reuse memory that it frees, up to KEPT_BYTES, with glibc: returning large tensors to the system
-    was a tenth of the CPU time of a run on a CPU."""
+    """Let glibc reuse up to KEPT_BYTES of freed memory: returning large tensors took a tenth of the time on a CPU."""
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)

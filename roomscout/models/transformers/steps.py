@@ -201,8 +201,7 @@ class DecodingLoop:
 class _Window:
     """The static tensors of all steps that attend to the same columns: `positions` (axes, rows, 1) of the newest
     tokens, an additive `mask` (rows, 1, 1, width). The first step writes to the column `used`, and its token comes
-    behind that. `capture` is called once, after the first step; if `choose` chooses tokens `regardless` of those
-    before, it is captured, too."""
+    behind that. `capture` is called once, after the first step, also on `choose` if that is `regardless` of tokens."""
 
     def __init__(
         self,

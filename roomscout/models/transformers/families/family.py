@@ -94,8 +94,7 @@ def _missing(*args: object) -> Any:
 class Family:
     """A model family. `config` arguments are a checkpoint's configuration.
 
-    Rows of a batch are left-padded. Image inputs are concatenated over all images of the batch, so rows may have
-    different numbers of images and tiles."""
+    Rows of a batch are left-padded; image inputs are concatenated over the batch, with any number in each row."""
 
     name: str  # as messages call it
     example: str  # the hub id of a checkpoint

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 
 class _Tiles(Views):
-    """Views of any size: the processor resizes each to the grid of square tiles with the closest aspect ratio, and
-    several tiles get an additional one with the whole view."""
+    """Views of any size, each resized to the grid of square tiles of the closest aspect ratio, and a whole one."""
 
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """A fixed number per tile, plus the start and end tokens of an image."""
