@@ -14,7 +14,9 @@ from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import ScanLibrary, SceneLibrary
 from roomscout.models.engines import make_backend
 from roomscout.models.transformers.backend import SET_BY_LOADING, TransformersBackend
+from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers import Renderer, RendererStart
+from roomscout.rendering.scene import SceneCache
 from roomscout.runs.reader import RunReader
 
 
@@ -70,9 +72,9 @@ def _library_of(spec: RunSpec, renderer: Renderer, stack: ExitStack) -> SceneLib
     world = spec.world
     if world.make_library is not None:
         return world.make_library(world, renderer)
-    library = ScanLibrary(
-        renderer, world.camera, world.scan_root, world.ply, world.up_axis, cache_bytes(), world.layouts, world.scale
-    )
+    draws_splats = renderer.name in RENDERERS and RENDERERS[renderer.name].splats
+    scenes = SceneCache(cache_bytes(), world.up_axis, world.scale, as_points=not draws_splats)
+    library = ScanLibrary(renderer, world.camera, scenes, world.scan_root, world.ply, world.layouts)
     stack.callback(library.close)
     if world.ply is not None:
         library.load_ahead(spec.questions.here)  # while the weights are loaded

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,6 +31,8 @@ class Progress:
     Elsewhere `tell` logs lines, only to run.log beside a bar or if not to be `shown`. A question counts as `turns_each`
     turns; if that is 1, the bar counts questions. `rows` of earlier processes do not count in the rate."""
 
+    clock = staticmethod(time.monotonic)
+
     def __init__(
         self,
         total: int,
@@ -39,7 +41,6 @@ class Progress:
         turns_each: int = 1,
         benchmark: Benchmark | None = None,
         budget: Budget | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ):
         self.total = total
         self.done = len(rows)
@@ -62,8 +63,7 @@ class Progress:
         )
         self._has_bar = not self._bar.disable or self._in_notebook
         self._level = logging.INFO if shown and not self._has_bar else logging.DEBUG
-        self._clock = clock
-        self._began = clock()
+        self._began = self.clock()
         self._logged_at = -math.inf
         self._done_before = self.done
         self._logged = self.done
@@ -98,7 +98,7 @@ class Progress:
 
     def tell(self) -> None:
         """Log a line such as "120 of 5130 questions, overall 43.1 %, 812 an hour, 6:10:14 left", if that is due."""
-        now = self._clock()
+        now = self.clock()
         new = self.done - self._logged
         enough = new >= LINE_EVERY_SHARE * self.total and now - self._logged_at >= LINE_REST_S
         due = enough or now - max(self._began, self._logged_at) >= LINE_EVERY_S

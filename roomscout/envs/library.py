@@ -12,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 
-from roomscout import UpAxis
 from roomscout.base.shots import VIEW
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
 from roomscout.data.questions import Question
@@ -21,7 +20,6 @@ from roomscout.data.scans import LAYOUTS, Layouts, ScanRecord, scan_of, scan_sha
 from roomscout.data.starts import Start
 from roomscout.envs.object_boxes import known_boxes, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers import Renderer, RenderError
 from roomscout.rendering.scene import Scene, SceneCache, SceneError
 from roomscout.rendering.views import FirstView, eye_z_m, first_view
@@ -98,27 +96,24 @@ def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSet
 
 class ScanLibrary:
     """Loads scans below `scan_root`, or `ply` for all questions, and renders their views, one first view for all
-    questions about a scan without a start. Caches `cache_bytes` of scans beside those in use."""
+    questions about a scan without a start. `scenes` keeps scans beside those in use."""
 
     def __init__(
         self,
         renderer: Renderer,
         camera: CameraSettings,
-        scan_root: Path = Path("scans"),
+        scenes: SceneCache,
+        scan_root: Path,
         ply: Path | None = None,
-        up_axis: UpAxis = "auto",
-        cache_bytes: int = 2**32,
         layouts: Layouts = LAYOUTS,
-        scale: float = 1.0,
     ) -> None:
         self.renderer = renderer
         self.camera = camera
-        self.cache_bytes: float = cache_bytes
+        self.cache_bytes: float = scenes.max_bytes
         self._scan_root = scan_root
         self._ply = ply
         self._layouts = layouts
-        draws_splats = renderer.name in RENDERERS and RENDERERS[renderer.name].splats
-        self._scenes = SceneCache(cache_bytes, up_axis, scale, as_points=not draws_splats)
+        self._scenes = scenes
         self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
         self._boxes: dict[tuple[Path, str, ScanFrame], tuple[ObjectBox, ...]] = {}

@@ -363,7 +363,7 @@ class SceneCache:
     """A thread-safe LRU cache of scenes by path and arguments of `load_scene`, of `max_bytes`, or the newest scene."""
 
     def __init__(self, max_bytes: int, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._scale = scale
         self._as_points = as_points
         self._up_axis: UpAxis = up_axis
@@ -384,6 +384,6 @@ class SceneCache:
             with self._lock:
                 self._scenes[path] = scene
                 self._scenes.move_to_end(path)
-                while len(self._scenes) > 1 and sum(kept.nbytes for kept in self._scenes.values()) > self._max_bytes:
+                while len(self._scenes) > 1 and sum(kept.nbytes for kept in self._scenes.values()) > self.max_bytes:
                     self._scenes.popitem(last=False)
         return scene

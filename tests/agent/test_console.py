@@ -31,10 +31,11 @@ def lines_of(caplog) -> list[str]:
     return found
 
 
-def test_a_line_tells_of_a_share_of_the_questions_or_of_a_minute(caplog):
+def test_a_line_tells_of_a_share_of_the_questions_or_of_a_minute(caplog, monkeypatch):
     caplog.set_level("INFO", "roomscout")
     clock = Clock()
-    with Progress(100, (), benchmark=BENCHMARK, clock=clock) as progress:
+    monkeypatch.setattr(Progress, "clock", staticmethod(clock))
+    with Progress(100, (), benchmark=BENCHMARK) as progress:
         for number in range(1, 5):
             progress.finished(row(number, 1.0))
         progress.tell()

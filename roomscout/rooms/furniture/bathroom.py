@@ -35,7 +35,7 @@ def sink(rng: Generator) -> Shape:
     palette = STEEL if steel else CERAMIC
     colour = pick(rng, palette, 4)
     if steel:
-        stand = legs(0.02, 0.02, w - 0.02, d - 0.02, h - 0.16, 0.04, CHROME)
+        stand = legs((0.02, 0.02, w - 0.02, d - 0.02), h - 0.16, 0.04, CHROME)
     else:
         profile = [(0, 0), (0.14, 0), (0.09, 0.1), (0.08, h - 0.2), (0.14, h - 0.16)]
         stand = lathe((w / 2, d * 0.42, 0), profile, colour)

@@ -30,8 +30,9 @@ def tint(colour: Colour, factor: float) -> np.ndarray:
     return np.clip(np.asarray(colour) * factor, 0, 255)
 
 
-def legs(x0: float, y0: float, x1: float, y1: float, height: float, thick: float, colour: Colour) -> Shape:
-    """Four square legs inside the given outline."""
+def legs(outline: tuple[float, float, float, float], height: float, thick: float, colour: Colour) -> Shape:
+    """Four square legs inside an outline (x0, y0, x1, y1)."""
+    x0, y0, x1, y1 = outline
     return join(
         *[box((x, y, 0), (x + thick, y + thick, height), colour) for x in (x0, x1 - thick) for y in (y0, y1 - thick)]
     )

@@ -25,7 +25,8 @@ def _dining_chair(rng: Generator) -> Shape:
         ]
     else:
         back = [box((0.02, 0.0, seat + 0.14), (w - 0.02, 0.05, top + 0.01), pad)]
-    return join(legs(0, 0, w, d, seat - 0.04, 0.045, frame), box((0, 0, seat - 0.05), (w, d, seat), pad), *posts, *back)
+    cushion = box((0, 0, seat - 0.05), (w, d, seat), pad)
+    return join(legs((0, 0, w, d), seat - 0.04, 0.045, frame), cushion, *posts, *back)
 
 
 def _office_chair(rng: Generator) -> Shape:
@@ -75,7 +76,7 @@ def _seat_furniture(rng: Generator, width: float, seats: int) -> Shape:
     light = tint(colour, 1.12)
     inner = (width - 2 * arm) / seats
     parts = [
-        legs(0.03, 0.03, width - 0.03, d - 0.03, 0.09, 0.06, DARK),
+        legs((0.03, 0.03, width - 0.03, d - 0.03), 0.09, 0.06, DARK),
         box((0, 0, 0.08), (width, d, seat - 0.14), dark),
         box((0, 0, 0.08), (width, 0.2, top - 0.06), dark),
         box((0, 0, 0.08), (arm, d, seat + 0.2), colour),
@@ -118,7 +119,7 @@ def _plain_table(rng: Generator, *ranges: tuple[float, float]) -> Shape:
     frame = pick(rng, WOOD)
     apron = box((0.06, 0.06, h - 0.12), (w - 0.06, d - 0.06, h - 0.04), tint(frame, 0.9))
     return join(
-        legs(0.03, 0.03, w - 0.03, d - 0.03, h - 0.04, 0.07, frame), apron, box((0, 0, h - 0.04), (w, d, h), top)
+        legs((0.03, 0.03, w - 0.03, d - 0.03), h - 0.04, 0.07, frame), apron, box((0, 0, h - 0.04), (w, d, h), top)
     )
 
 
@@ -148,7 +149,7 @@ def bed(rng: Generator) -> Shape:
     sheet = (238, 236, 230)
     fold = 0.72
     return join(
-        legs(0.02, 0.04, w - 0.02, d - 0.02, 0.2, 0.08, tint(wood, 0.8)),
+        legs((0.02, 0.04, w - 0.02, d - 0.02), 0.2, 0.08, tint(wood, 0.8)),
         box((0, 0, 0.1), (w, 0.07, head), wood),
         box((0, d - 0.05, 0.14), (w, d, h - 0.06), wood),
         box((0, 0.05, 0.16), (w, d, 0.32), tint(wood, 0.9)),

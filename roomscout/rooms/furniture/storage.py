@@ -30,7 +30,7 @@ def nightstand(rng: Generator) -> Shape:
     z = np.linspace(0.08, h - 0.03, 3)
     drawers = [front(0, w, d, a, b, tint(colour, 1.15), "knob") for a, b in itertools.pairwise(z)]
     return join(
-        legs(0, 0, w, d, 0.08, 0.05, colour),
+        legs((0, 0, w, d), 0.08, 0.05, colour),
         box((0, 0, 0.06), (w, d, h - 0.03), colour),
         box((-0.015, 0, h - 0.03), (w + 0.015, d + 0.03, h), tint(colour, 0.8)),
         *drawers,
