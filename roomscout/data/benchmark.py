@@ -134,7 +134,7 @@ def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]
 
 def mean_over_questions(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Percent per task and the mean over all questions as "overall" (a micro average)."""
-    by_task = grouped((benchmark.by_name[name].task, score) for name, values in scores.items() for score in values)
+    by_task = grouped((benchmark.task_of(name), score) for name, values in scores.items() for score in values)
     percents = {task: 100 * mean(values) for task, values in by_task.items()}
     return percents | {"overall": 100 * mean([score for values in by_task.values() for score in values])}
 

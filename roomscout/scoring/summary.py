@@ -4,14 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from roomscout.base.grouping import grouped
 from roomscout.base.loading import code_of_others
 from roomscout.base.tables import Table, decimal
-from roomscout.data.benchmark import Benchmark, BenchmarkError, mean
+from roomscout.data.benchmark import Benchmark, BenchmarkError, mean, mean_over_questions
 from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import Label, Percentages, Scores, TypeScores
 
@@ -30,10 +29,9 @@ def percents_of(scores: Mapping[str, Sequence[float]], benchmark: Benchmark) -> 
     VSI-Bench, that equals the official result (thinking-in-space, vsibench/utils.py). Ignores other types, unless all
     are: then the overall is the mean over questions. {} without scores; raises BenchmarkError."""
     own = {name: scores[name] for name in benchmark.by_name if name in scores}
-    if own or not scores:
-        return combined(benchmark, own) if own else {}
-    percents = {name: 100 * mean(of_type) for name, of_type in scores.items()}
-    return percents | {"overall": 100 * mean(list(chain(*scores.values())))}
+    if own:
+        return combined(benchmark, own)
+    return mean_over_questions(benchmark, scores) if scores else {}
 
 
 def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
