@@ -145,13 +145,7 @@ def differences(first: Iterable[ResultRow], second: Iterable[ResultRow], benchma
     count = tables[0].scenes
     if not both.names:
         return []
-
-    def gain(weights: np.ndarray) -> np.ndarray:
-        none = np.zeros_like(weights)
-        minuend = both.percents(np.concatenate([none, weights], -1))
-        return minuend - both.percents(np.concatenate([weights, none], -1))
-
-    intervals = _bootstrapped(tables[0], gain)
+    intervals = _bootstrapped(tables[0], lambda weights: tables[1].percents(weights) - tables[0].percents(weights))
     flips = np.random.default_rng(SEED).integers(2, size=(_resamples(benchmark), count)).astype(float)
     mixed = both.percents(np.concatenate([flips, 1 - flips], -1))
     exchanged = mixed - both.percents(np.concatenate([1 - flips, flips], -1))
