@@ -115,7 +115,8 @@ def _by_scan(reader: RunReader) -> Iterator[tuple[ScanRecord, list[_Answer]]]:
     """The finished answers with turns, grouped by scan and read one group at a time."""
     with_scan = [(scan, row) for row in reader.rows if (scan := reader.scan(row.episode)) is not None]
     for group in grouped(((scan.file, scan.sha256), (scan, row)) for scan, row in with_scan).values():
-        yield group[0][0], [_Answer(row, tuple(reader.turns(row.episode))) for _, row in group]
+        scan, _ = group[0]
+        yield scan, [_Answer(row, tuple(reader.turns(row.episode))) for _, row in group]
 
 
 class _ScanViews:
