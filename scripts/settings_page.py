@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from roomscout.base.errors import flag
 from roomscout.base.text import either
-from roomscout.base.wording import flag
 from roomscout.edge.declaring import Role
 from roomscout.edge.settings import DEFAULTS, SECTIONS, SETTINGS
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND
 
-from roomscout.base.wording import flag
+from roomscout.base.errors import flag
 from roomscout.command import words as of_verbs
 from roomscout.command.script import in_verbs
 from roomscout.command.verbs import VERBS

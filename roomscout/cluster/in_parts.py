@@ -12,9 +12,9 @@ from roomscout.agent.console import log_to_file
 from roomscout.agent.loop import log_failure
 from roomscout.agent.progress import Progress
 from roomscout.agent.session import Outcome, begin_folder, opened_again, report, require_same_scans, resume_command
+from roomscout.base.errors import in_words
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
-from roomscout.base.wording import in_words
 from roomscout.cluster.chunks import QUEUE_FOLDER, ChunkQueue, chunks_of
 from roomscout.cluster.processes import DIED, Processes, devices_of
 from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, ray_cluster

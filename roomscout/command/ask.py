@@ -8,9 +8,8 @@ from roomscout.agent.console import console, lines_kept_for_log, log_turns_to_co
 from roomscout.agent.loop import main_vsi_bench_loop
 from roomscout.agent.opening import open_run
 from roomscout.agent.session import Outcome, ShowView
-from roomscout.base.errors import ConfigError, UsageError
+from roomscout.base.errors import ConfigError, UsageError, in_words
 from roomscout.base.text import escaped
-from roomscout.base.wording import in_words
 from roomscout.command import words
 from roomscout.command.eval import planned
 from roomscout.command.reports import complete

@@ -10,9 +10,8 @@ from typing import Any
 
 from roomscout.agent.console import lines_kept_for_log
 from roomscout.agent.session import Outcome
-from roomscout.base.errors import UsageError
+from roomscout.base.errors import UsageError, flag
 from roomscout.base.text import RESULT
-from roomscout.base.wording import flag
 from roomscout.command import words
 from roomscout.command.eval import planned
 from roomscout.command.reports import complete

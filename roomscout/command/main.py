@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from roomscout import __version__
-from roomscout.base.errors import ConfigError, Refusal, UsageError
+from roomscout.base.errors import ConfigError, Refusal, UsageError, in_words
 from roomscout.base.extras import EXTRA_OF, needs
 from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_interrupts
 
@@ -64,7 +64,6 @@ def main(argv: Sequence[str], console: bool = False) -> int:
 def failed(error: Exception) -> int:
     """Print why the command cannot run, or the traceback of what is no refusal; returns the exit status."""
     from roomscout.base.text import escaped_lines
-    from roomscout.base.wording import in_words
 
     if isinstance(error, ConfigError | UsageError | Refusal):
         why = in_words(error)

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roomscout.base.errors import UsageError
+from roomscout.base.errors import UsageError, flag
 from roomscout.base.verbs import Parser
-from roomscout.base.wording import flag
 from roomscout.command.words import WORDS, add_words
 from roomscout.edge.flags import read_words, with_axes
 from roomscout.edge.settings import VERB_WORDS, flags_giving

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from roomscout.base.errors import ConfigError, Refusal, UsageError
+from roomscout.base.errors import ConfigError, Refusal, UsageError, flag, in_words
 from roomscout.base.processes import environment
-from roomscout.base.wording import flag, in_words
 from roomscout.cluster.in_parts import Workers
 from roomscout.command import eval as evaluation
 from roomscout.command import resume, words

@@ -19,9 +19,9 @@ from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.study import tables
 from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
+from roomscout.base.errors import flag
 from roomscout.base.text import either, json_in, log_to_stream
 from roomscout.base.verbs import parser_of
-from roomscout.base.wording import flag
 from roomscout.command.studies import Given, StudiedCommand
 from roomscout.edge.settings import flags_giving
 from roomscout.runs import RunError

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.agent.console import log_to_console
-from roomscout.base.errors import UsageError
+from roomscout.base.errors import UsageError, flag
 from roomscout.base.text import RESULT
 from roomscout.base.verbs import Parser
-from roomscout.base.wording import flag
 from roomscout.edge.flags import Given, flags_parser, read_flags
 from roomscout.edge.settings import DEFAULTS, Settings
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.named import make_policy
-from roomscout.base.errors import ConfigError
-from roomscout.base.wording import flag
+from roomscout.base.errors import ConfigError, flag
 from roomscout.edge.declaring import Role
 from roomscout.edge.request import Request
 from roomscout.edge.resolve import absolute, changed, resolve

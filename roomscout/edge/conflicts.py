@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from roomscout.base.errors import ConfigError
-from roomscout.base.wording import flag
+from roomscout.base.errors import ConfigError, flag
 from roomscout.edge.settings import DEFAULTS, SETTINGS, Settings
 from roomscout.edge.types import CHECKPOINT
 

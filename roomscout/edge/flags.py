@@ -10,10 +10,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 
 from roomscout import UpAxis
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import ConfigError, flag
 from roomscout.base.text import argument_text, either
 from roomscout.base.verbs import Parser
-from roomscout.base.wording import flag
 from roomscout.edge.declaring import Section
 from roomscout.edge.settings import SECTIONS, SETTINGS, SEVERAL, TYPES, VERB_WORDS, names_in
 

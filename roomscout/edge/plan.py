@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from roomscout.agent.policies import Policy
 from roomscout.agent.spec import RunSpec
-from roomscout.base.errors import ConfigError, SettingError
+from roomscout.base.errors import ConfigError, SettingError, in_words
 from roomscout.base.text import counted
-from roomscout.base.wording import in_words
 from roomscout.data.questions import Question, Selection
 from roomscout.data.scans import ScanNotFound
 from roomscout.edge.basis import Basis, basis_of

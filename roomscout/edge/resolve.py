@@ -8,9 +8,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import ConfigError, flag
 from roomscout.base.text import did_you_mean, on_disk
-from roomscout.base.wording import flag
 from roomscout.data.benchmark_names import benchmark_names
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.declaring import Role

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.agent.policies.prompts import Prompts, validated_prompts
-from roomscout.base.errors import ConfigError
-from roomscout.base.wording import flag
+from roomscout.base.errors import ConfigError, flag
 from roomscout.data.parts import Part
 from roomscout.edge.declaring import Role
 from roomscout.edge.flags import Given

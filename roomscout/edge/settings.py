@@ -8,8 +8,8 @@ from typing import Any, ClassVar, get_origin, get_type_hints
 
 from pydantic import ConfigDict
 
+from roomscout.base.errors import flag
 from roomscout.base.text import argument_text
-from roomscout.base.wording import flag
 from roomscout.data.parts import Part
 from roomscout.edge import sections as of
 from roomscout.edge.declaring import Role, Section, Setting, alternatives

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from roomscout.base.wording import as_words
+from roomscout.base.errors import as_words
 from roomscout.data.benchmarks import DEFAULT, benchmark_names, find_benchmark
 
 if TYPE_CHECKING:

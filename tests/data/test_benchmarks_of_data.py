@@ -8,7 +8,7 @@ import pytest
 from planned import run_settings
 from result_rows import result_row
 
-from roomscout.base.wording import in_words
+from roomscout.base.errors import in_words
 from roomscout.data.benchmark import BenchmarkError
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK

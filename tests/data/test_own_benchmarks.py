@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, RoomScans, only_run, run_main
 
-from roomscout.base.wording import in_words
+from roomscout.base.errors import in_words
 from roomscout.data.answers import POINT_KIND
 from roomscout.data.benchmark import BenchmarkError
 from roomscout.data.benchmarks import find_benchmark

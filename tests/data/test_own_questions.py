@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roomscout.base.wording import in_words
+from roomscout.base.errors import in_words
 from roomscout.data.questions import Question, QuestionError, ask_one, load_questions
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "vsi_bench_sample.jsonl"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roomscout.base.wording import in_words
+from roomscout.base.errors import in_words
 from roomscout.data.questions import Question
 from roomscout.data.scans import ScanNotFound, find_scan, missing_scans, scan_table
 from tests.conftest import vsi_question

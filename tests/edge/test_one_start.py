@@ -17,7 +17,7 @@ from roomscout import RoomEnv, VectorEnv, explore
 from roomscout.agent.loop import main_vsi_bench_loop
 from roomscout.agent.opening import open_run
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.base.wording import flag
+from roomscout.base.errors import flag
 from roomscout.edge.declaring import Role
 from roomscout.edge.dividing import as_asked, divide
 from roomscout.edge.plan import again

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import RoomScans, made_once, only_run, results, run_main
 
-from roomscout.base.wording import flag
+from roomscout.base.errors import flag
 from roomscout.edge.declaring import Role
 from roomscout.edge.settings import SETTINGS
 

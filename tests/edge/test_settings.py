@@ -10,8 +10,7 @@ from conftest import COMMAND, RoomScans, run_command, run_main
 from planned import changed, checked, from_flags, settings_of
 from pydantic import TypeAdapter
 
-from roomscout.base.errors import ConfigError
-from roomscout.base.wording import flag
+from roomscout.base.errors import ConfigError, flag
 from roomscout.command.main import main
 from roomscout.data.answers import Number
 from roomscout.data.benchmarks import benchmark_names

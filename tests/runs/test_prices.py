@@ -15,8 +15,7 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import about_in_words, facts_in_words
-from roomscout.base.errors import SettingError
-from roomscout.base.wording import in_words
+from roomscout.base.errors import SettingError, in_words
 from roomscout.command.verbs import VERBS
 from roomscout.edge.settings import Settings
 from roomscout.models import Reply

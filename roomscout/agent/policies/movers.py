@@ -18,8 +18,7 @@ import numpy as np
 
 from roomscout.agent.policies import Decision
 from roomscout.agent.state import QuestionState
-from roomscout.base.errors import SettingError
-from roomscout.base.wording import as_words
+from roomscout.base.errors import SettingError, as_words
 from roomscout.data.boxes import Needed, needed_for
 from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG, CameraAction

@@ -3,8 +3,8 @@
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from roomscout.base.errors import as_words
 from roomscout.base.text import did_you_mean
-from roomscout.base.wording import as_words
 from roomscout.runs import RunError
 from roomscout.runs.conditions import SHORT
 from roomscout.runs.reader import RunReader
