@@ -12,7 +12,7 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import part_of
 from roomscout.data.questions import QuestionError
 from roomscout.data.scans import OWN_ROOTS, layouts_of, missing_scans, scan_of
-from roomscout.edge.asked import selected
+from roomscout.edge.basis import selected
 from roomscout.edge.resolve import resolve
 from roomscout.envs.scan_report import report_scans
 from roomscout.rendering.scene import SceneError, load_scene

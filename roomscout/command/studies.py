@@ -17,7 +17,7 @@ from roomscout.command.demo import demo_settings
 from roomscout.command.script import in_verbs
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import fingerprint
-from roomscout.edge.asked import selected
+from roomscout.edge.basis import selected
 from roomscout.edge.flags import flags_parser, read_flags
 from roomscout.edge.record import script_words
 from roomscout.edge.resolve import located, read_saved, resolve

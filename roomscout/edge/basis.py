@@ -4,7 +4,7 @@ import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.play.policy import HUMAN, HumanPolicy
 from roomscout.agent.policies import Policy
@@ -14,11 +14,13 @@ from roomscout.agent.spec import QuestionSpec
 from roomscout.base.errors import ConfigError, SettingError
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import benchmark_names, find_benchmark
+from roomscout.data.parts import part_of
+from roomscout.data.questions import Selection, select_questions
 from roomscout.data.video_protocol import VideoProtocol
-from roomscout.edge.asked import asked_of
 from roomscout.edge.memory import require_random, suited_to_model
 from roomscout.edge.request import Request
 from roomscout.edge.resolve import changed
+from roomscout.edge.sections import FILTERS
 from roomscout.edge.settings import DEFAULTS, Settings
 from roomscout.edge.types import CHECKPOINT
 from roomscout.models.checkpoint_files import ViewSettings, own_view_settings
@@ -162,3 +164,28 @@ def _warn_of_model(settings: Settings, policy: Policy | None, is_own: bool) -> N
     more = " and ".join([*settings.see[1:], *(["boxes of objects"] if settings.boxes else [])])
     if more and is_own and (policy is None or isinstance(policy, ModelPolicy)):
         log.warning("%s was trained on views alone, without %s: do not rely on its answers", settings.model, more)
+
+
+def asked_of(settings: Settings, benchmark: Benchmark, request: Request) -> QuestionSpec:
+    """The questions of a run: its own copy of them if it resumes, unless their file was named again or is another one;
+    those that are given; or those that the settings choose. Raises QuestionError, SettingError for too few scenes, and
+    RunError if a run that resumes was begun with others."""
+    run = request.run
+    if run is None or request.questions_named or _is_other_file(settings, run.facts.config["questions"]):
+        selection = request.questions or selected(settings, benchmark)
+    else:
+        selection = Selection.all_of(run.questions)
+    here = part_of(selection.questions, settings.shard)
+    if run is not None:
+        run.require_questions(here, selection.questions)
+    return QuestionSpec(selection, here, settings.samples, benchmark, request.ply is not None)
+
+
+def selected(settings: Settings, benchmark: Benchmark) -> Selection:
+    """The questions that the settings choose, and all those of their source; raises QuestionError."""
+    filters: Any = {name: getattr(settings, name) for name in FILTERS}
+    return select_questions(settings.questions, benchmark, **filters)
+
+
+def _is_other_file(settings: Settings, begun: str | None) -> bool:
+    return settings.questions != (None if begun is None else Path(begun))

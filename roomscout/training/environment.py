@@ -20,7 +20,7 @@ from roomscout.base.shots import PICTURE
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, Selection, normalized
 from roomscout.edge.api import settings_in_python
-from roomscout.edge.asked import selected
+from roomscout.edge.basis import selected
 from roomscout.edge.plan import plan
 from roomscout.edge.request import Request
 from roomscout.edge.sections import ControlSettings, QuestionSettings, RenderSettings
