@@ -1,7 +1,8 @@
-"""The page of a replay: one file that opens from disk and requests nothing."""
+"""The page of a replay: one file that opens from disk and requests nothing, with the scan packed in it."""
 
 import base64
 import hashlib
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from roomscout.analysis.replay.packing import COLUMNS, packed
 from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values, unseen_of
 from roomscout.analysis.report.writer import style_of, templates
@@ -34,6 +34,12 @@ JPEG_QUALITY = 85
 SMALLEST_POINT_M = 0.01
 FRUSTUM_SHARE = 0.075  # the length of a drawn camera as a share of the room's longest side
 SCRIPTS = ("room.js", "replay.js")
+COLUMNS = ("places", "colours", "faces")
+FINEST_STEP_M = 1e-3
+"""Places are rounded to steps of this size, or of what makes 16 bits span the mesh."""
+MOST_STEPS = 65535
+BLOCK_BITS = 5
+"""Vertices are ordered by blocks of 2 ** BLOCK_BITS steps."""
 
 
 @dataclass(frozen=True)
@@ -173,3 +179,32 @@ def _fitting(scene: Scene, most_bytes: int) -> tuple[Simplified, dict[str, Any]]
         if size <= most_bytes:
             return mesh, columns
         most = int(0.95 * mesh.size * most_bytes / size)
+
+
+def packed(mesh: Simplified) -> dict[str, Any]:
+    """A mesh as columns in which neighbours in space are neighbours, each compressed by zlib, in base64. `places` has
+    all x, then all y and z, as 16 bits from `lower` over `extent`, both in world metres, each as the difference from
+    the vertex before. `colours` has all red, then green and blue. `faces` has the first corner as the difference from
+    the face before, then both others as differences from the first; of each of the three, the lowest bytes come first,
+    then the second ones, and so on. All numbers are little-endian."""
+    lower = mesh.vertices.min(axis=0)
+    step_m = max(FINEST_STEP_M, float((mesh.vertices.max(axis=0) - lower).max()) / MOST_STEPS)
+    places = ((mesh.vertices - lower) / step_m).round().astype(np.int64)
+    order = np.lexsort((places >> BLOCK_BITS).T[::-1])
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.arange(len(order))
+    faces = np.sort(number[mesh.faces], axis=1)
+    faces = faces[np.lexsort(faces.T[::-1])]
+    steps = [np.diff(faces[:, 0], prepend=0), faces[:, 1] - faces[:, 0], faces[:, 2] - faces[:, 0]]
+    in_bytes = np.stack(steps).astype("<u4").view(np.uint8).reshape(3, -1, 4)
+    return {
+        "lower": [round(float(value), 4) for value in lower],
+        "extent": step_m * MOST_STEPS,
+        "places": _compressed(np.diff(places[order], axis=0, prepend=0).T.astype("<u2")),
+        "colours": _compressed(mesh.colours[order].T),
+        "faces": _compressed(in_bytes.transpose(0, 2, 1)),
+    }
+
+
+def _compressed(values: np.ndarray) -> str:
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes())).decode("ascii")
