@@ -33,7 +33,7 @@ from roomscout.models import ModelOptions, Reply
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.vllm.prompts import LayoutEncoder
+from roomscout.models.vllm.backend import LayoutEncoder
 from roomscout.runs.anytime import anytime, forced_in
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ForcedAnswer, ResultRow, Turn

@@ -34,7 +34,7 @@ from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
 from roomscout.models.vllm import VllmOptions
-from roomscout.models.vllm.prompts import LayoutEncoder, prompt_ids
+from roomscout.models.vllm.backend import LayoutEncoder, VllmBackend, prompt_ids
 from roomscout.models.vllm.server import Build, ServerProcess, VllmServer, build_of, server_command, server_environment
 from roomscout.runs.reader import RunReader, run_folders
 
@@ -188,8 +188,6 @@ class TestPrompts:
 
     @pytest.mark.parametrize("checkpoint", ["llava_onevision", "qwen3_5"], indirect=True)
     def test_families_that_were_not_compared_get_a_line(self, checkpoint, tmp_path, caplog):
-        from roomscout.models.vllm.backend import VllmBackend
-
         with pytest.raises(ModelError, match="no such python"):
             VllmBackend(checkpoint, OPTIONS, VllmOptions(2, tmp_path / "no such python"))
         assert "were not compared with those of the engine transformers" in caplog.text
@@ -279,7 +277,6 @@ def gap_of(conversation, tokens, ours, theirs):
 @pytest.fixture(scope="module")
 def served():
     """A vLLM server with the explorer, used by all tests of this module."""
-    from roomscout.models.vllm.backend import VllmBackend
 
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # has the server offer to empty its caches
@@ -371,7 +368,6 @@ class TestReplies:
 )
 def test_other_families_reply_as_with_transformers(checkpoint, tiles, monkeypatch):
     """Over two turns of three conversations with views of two sizes, which differ in tiles where there are several."""
-    from roomscout.models.vllm.backend import VllmBackend
 
     def look(number):
         height, width = [(2 * side, 2 * side), (2 * side, 3 * side)][number % 2]
@@ -420,8 +416,6 @@ class TestServer:
         assert not session_of(server.process.pid)
 
     def test_memory_that_is_too_small_ends_the_start_with_the_servers_words(self, monkeypatch):
-        from roomscout.models.vllm.backend import VllmBackend
-
         monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
         with pytest.raises(ModelError, match=r"(?s)the memory fraction.*the engine transformers"):
             VllmBackend(str(EXPLORER), replace(OPTIONS, kv_cache_bytes=2**45), VllmOptions(2, Path(VLLM_PYTHON)))

@@ -1,5 +1,6 @@
 """Generates replies with a dedicated vLLM server: token ids in, token ids out, each image sent once."""
 
+import base64
 import logging
 import time
 from collections.abc import Sequence
@@ -11,15 +12,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+import torch
+
+from roomscout.base.shots import Shot
 from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat
 from roomscout.models.adapters import write_merged
 from roomscout.models.conversation import Conversation, why_too_long
 from roomscout.models.transformers import loading
 from roomscout.models.transformers.decoding import never_generated, seed_of
-from roomscout.models.transformers.encoding import EncodedConversation
+from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
 from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.families.internvl import INTERNVL
+from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
 from roomscout.models.transformers.grammar import with_thought
-from roomscout.models.vllm import VllmOptions, prompts
+from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.server import RequestFailed, VllmServer
 
 log = logging.getLogger(__name__)
@@ -29,6 +36,7 @@ CACHE_MISS = "Cache miss"  # the server's error for an image that was sent by ha
 MOST_ATTEMPTS = 3  # failures of one request before its question fails: the request may be what kills the server
 LENGTH_MARGIN = 1.25  # conversations may turn out longer than planned, because the texts of later turns are estimated
 NEVER = -100.0  # the lowest logit bias that vLLM accepts; it multiplies a token's odds by e^-100
+COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)  # families whose replies through vLLM equal those of transformers
 
 
 class VllmBackend(Backend):
@@ -48,7 +56,7 @@ class VllmBackend(Backend):
         config = loading.checkpoint_config(model)
         family = family_of(config)
         text_config = config.get_text_config()
-        self._is_compared = family in prompts.COMPARED
+        self._is_compared = family in COMPARED
         if not self._is_compared:
             log.warning("vLLM's replies of %s were not compared with those of the engine transformers", family.name)
         processor = loading.checkpoint_processor(model)
@@ -57,7 +65,7 @@ class VllmBackend(Backend):
         self._end_ids = loading.end_tokens(loading.generation_settings(model), processor.tokenizer)
         forbidden = never_generated(processor.tokenizer, self._end_ids, text_config.vocab_size)
         self._bias = {str(id): NEVER for id in forbidden}
-        self._encoder = prompts.LayoutEncoder(processor, config, tiles_per_view=options.tiles_per_view)
+        self._encoder = LayoutEncoder(processor, config, tiles_per_view=options.tiles_per_view)
         if vllm.max_model_len is None and options.planned_tokens:
             most = getattr(text_config, "max_position_embeddings", options.planned_tokens * 2)
             longest = min(most, int(LENGTH_MARGIN * options.planned_tokens))
@@ -122,7 +130,7 @@ class VllmBackend(Backend):
         if self._encoder.chat.family.by_processor or self._image_id is None:
             ids = self._encoder.unexpanded(conversation)
         else:
-            ids = prompts.prompt_ids(encoded, self._image_id)
+            ids = prompt_ids(encoded, self._image_id)
         body = {
             "token_ids": ids,
             "sampling_params": self._sampling(conversation, reply_format),
@@ -133,7 +141,7 @@ class VllmBackend(Backend):
         while failures < MOST_ATTEMPTS:
             server = self._server.current
             sent = set() if all_images else server.images
-            body["content_parts"] = [prompts.image_part(shot, shot.sha256 not in sent) for shot in shots]
+            body["content_parts"] = [image_part(shot, shot.sha256 not in sent) for shot in shots]
             try:
                 response = server.request(GENERATE, body)
             except RequestFailed as error:
@@ -189,3 +197,37 @@ def _read_reply(response: dict[str, Any], ids: list[int] | None, name: str) -> R
         reused_tokens=(cached or {}).get("cached_tokens") or 0,
         finish_reason=choice["finish_reason"],
     )
+
+
+class LayoutEncoder(ConversationEncoder):
+    """Encodes conversations without pixels: ids and positions depend on views' sizes; each size is processed once."""
+
+    keeps_pixels = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._by_size: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}
+        super().__init__(*args, **kwargs)
+
+    def _encode_image(self, pixels: np.ndarray) -> dict[str, torch.Tensor]:
+        if pixels.shape not in self._by_size:
+            self._by_size[pixels.shape] = super()._encode_image(pixels)
+        return self._by_size[pixels.shape]
+
+    def unexpanded(self, conversation: Conversation) -> list[int]:
+        """The ids of the chat template's text, in which vLLM finds and expands what stands for images."""
+        with self._lock:
+            return self._tokenize(self.text_of(conversation))
+
+
+def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:
+    """The ids of a conversation with `image_id` in place of all that stands for an image; vLLM expands it."""
+    ids = list[int]()
+    for turn in encoded.turns:
+        ids += [*turn.ids[: turn.image_start], image_id, *turn.ids[turn.image_end :]]
+    return ids
+
+
+def image_part(shot: Shot, with_pixels: bool) -> dict[str, Any]:
+    """An image under its content hash, by which vLLM knows it; without pixels, the server must have it already."""
+    url = "data:image/png;base64," + base64.b64encode(shot.png).decode("ascii") if with_pixels else None
+    return {"type": "image_url", "url": url, "uuid": shot.sha256}
