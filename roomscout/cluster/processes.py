@@ -1,31 +1,88 @@
-"""The workers of --gpus: processes on this machine, one for each GPU or so many on its CPU.
+"""Processes that a watchdog ends with this one, such as the workers of --gpus: one for each GPU, or so many on the CPU.
 
     python -m roomscout.cluster.processes FD
 
-is one of them. FD is its end of a `multiprocessing.Pipe`, on which it receives names of calls of `parts` with their
+is a worker. FD is its end of a `multiprocessing.Pipe`, on which it receives names of calls of `parts` with their
 arguments, one after the other. It sends the value or the error of each call.
 """
 
 import logging
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from roomscout.base.interrupts import ignored_interrupts, raise_at_interrupts
+from roomscout.base.processes import environment
 from roomscout.base.text import counted
 from roomscout.cluster.parts import CALLS, POLL_S
-from roomscout.cluster.watched import WatchedProcess
 from roomscout.edge.types import ALL_GPUS
+from roomscout.models import watchdog
 from roomscout.models.gpus import visible_gpus
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
 
+END_WITHIN_S = 10.0  # how long the watchdog may take to end what is left, before it is killed
 DIED = 3  # the status of a call whose worker died: that of a run that an unexpected error stopped
+
+
+class WatchedProcess:
+    """`python -m MODULE FD ARGUMENTS`, where FD is its end of `connection`, with further environment variables. Its
+    watchdog also ends what it has started. In a session of its own, no Ctrl-C of the terminal reaches it."""
+
+    def __init__(self, module: str, *arguments: str, **variables: str):
+        self.connection, theirs = Pipe()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        command = [sys.executable, "-m", module, str(theirs.fileno()), *arguments]
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", watchdog.__file__, *command],
+            pass_fds=[theirs.fileno()],
+            env=environment() | variables,
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+        )
+        theirs.close()
+
+    def how_it_ended(self) -> str:
+        """The signal or exit status of a process that has ended."""
+        status = self._process.wait()
+        number = -status if status < 0 else status - 128
+        return signal.Signals(number).name if number in set(signal.Signals) else f"exit status {status}"
+
+    def last_line(self) -> str:
+        """The last line that it printed, behind a colon; logs all that it printed."""
+        self._output.seek(0)
+        output = self._output.read().decode(errors="replace").strip()
+        log.debug("output of a process that ended:\n%s", output)
+        return f": {output.splitlines()[-1].strip()}" if output else ""
+
+    def stop(self) -> None:
+        """Have the watchdog end the process, which has some seconds to clean up."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def close(self, alone_s: float = 0) -> None:
+        """End the process, which may first do so itself within `alone_s` seconds of the end of its connection."""
+        self.connection.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(alone_s)
+        self.stop()
+        try:
+            self._process.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._output.close()
 
 
 class Worker(WatchedProcess):

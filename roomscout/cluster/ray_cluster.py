@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from roomscout.base.interrupts import ignored_interrupts
-from roomscout.cluster.watched import WatchedProcess
+from roomscout.cluster.processes import WatchedProcess
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from conftest import COMMAND, RoomScans, only_run, results, run_command, scores,
 from waiting import wait_until
 from workers import alive, first_part_with, kill_all, processes_of, started, turns_in, wait_for, worker_of
 
+from roomscout.cluster.processes import WatchedProcess
 from roomscout.cluster.ray_cluster import Cluster, Replicas, message
-from roomscout.cluster.watched import WatchedProcess
 
 pytestmark = pytest.mark.ray
 
