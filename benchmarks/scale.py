@@ -34,8 +34,8 @@ from benchmarks.roofline import Rates, Work
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
-from roomscout.cluster.chunks import ChunkQueue
 from roomscout.cluster.in_parts import answer_in_parts
+from roomscout.cluster.parts import ChunkQueue
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question, load_questions, saved

@@ -15,7 +15,7 @@ from roomscout.agent.session import Outcome, begin_folder, opened_again, report,
 from roomscout.base.errors import in_words
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
-from roomscout.cluster.chunks import QUEUE_FOLDER, ChunkQueue, chunks_of
+from roomscout.cluster.parts import QUEUE_FOLDER, ChunkQueue, chunks_of
 from roomscout.cluster.processes import DIED, Processes, devices_of
 from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, ray_cluster
 from roomscout.data.parts import Part

@@ -14,7 +14,7 @@ from conftest import COMMAND, RoomScans, only_run, results, run_main, scores, tr
 from waiting import wait_until
 from workers import alive, first_part_with, processes_of, started, worker_of
 
-from roomscout.cluster.chunks import MOST_QUESTIONS, ChunkQueue, chunks_of
+from roomscout.cluster.parts import MOST_QUESTIONS, ChunkQueue, chunks_of
 from roomscout.cluster.processes import devices_of
 from roomscout.data.questions import Question, load_questions
 from roomscout.data.scans import scene_order
