@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from roomscout.analysis.run_argument import add_choices, chosen_rows, chosen_run, print_lines
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
+from roomscout.analysis.verbs import add_choices, chosen_rows, chosen_run, print_lines
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import RESULT, counted, escaped, log_to_stream, replace_unencodable
 from roomscout.base.verbs import parser_of

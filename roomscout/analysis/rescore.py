@@ -11,8 +11,7 @@ from typing import Any
 from roomscout.agent.policies import Decision, replies
 from roomscout.analysis.compare.conditions import value_in_words
 from roomscout.analysis.judging import judge_run, price_of_judge
-from roomscout.analysis.outputs import require_free, writing
-from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.analysis.verbs import add_run, chosen_run, require_free, writing
 from roomscout.base import verbs
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import log_to_stream

@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from roomscout.analysis.run_argument import add_choices, chosen_rows, chosen_run, print_lines
+from roomscout.analysis.verbs import add_choices, chosen_rows, chosen_run, print_lines
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import replace_unencodable
 from roomscout.base.verbs import parser_of

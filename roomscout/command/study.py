@@ -14,11 +14,11 @@ from typing import Any
 from markupsafe import Markup
 
 from roomscout.analysis.compare.conditions import value_in_words
-from roomscout.analysis.outputs import write_text
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.study import tables
 from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
+from roomscout.analysis.verbs import write_text
 from roomscout.base.errors import flag
 from roomscout.base.text import either, json_in, log_to_stream
 from roomscout.base.verbs import parser_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import pad
 
-from roomscout.analysis.run_argument import add_log_root
+from roomscout.analysis.verbs import add_log_root
 from roomscout.base.text import counted
 from roomscout.base.verbs import parser_of
 from roomscout.models.conversation import Conversation, Message

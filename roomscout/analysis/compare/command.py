@@ -8,10 +8,8 @@ from pathlib import Path
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.compare.conditions import known_names
-from roomscout.analysis.compare.options import comparing_parser, write_files
 from roomscout.analysis.compare.pages import html_of, json_of, lines_of, markdown_of
-from roomscout.analysis.outputs import require_writable
-from roomscout.analysis.run_argument import print_lines
+from roomscout.analysis.verbs import comparing_parser, print_lines, require_writable, write_files
 from roomscout.base.text import replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import load_code_of

@@ -9,9 +9,8 @@ from typing import Any
 from roomscout.analysis.compare.answers import Answers, read_run
 from roomscout.analysis.compare.comparison import partial_in_words
 from roomscout.analysis.compare.conditions import QUESTIONS, differing, in_words, known_names, refused_in
-from roomscout.analysis.compare.options import comparing_parser, write_files
-from roomscout.analysis.outputs import markdown_text, require_writable
 from roomscout.analysis.titles import answering
+from roomscout.analysis.verbs import comparing_parser, markdown_text, require_writable, write_files
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.base.text import escaped, replace_unencodable

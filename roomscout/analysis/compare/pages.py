@@ -10,9 +10,9 @@ from markupsafe import Markup
 from roomscout.analysis.compare.answers import Answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair, letter_of
 from roomscout.analysis.compare.conditions import in_words, value_in_words
-from roomscout.analysis.outputs import markdown_text
 from roomscout.analysis.report.svg import Dot, dot_plot
 from roomscout.analysis.report.writer import style_of, templates
+from roomscout.analysis.verbs import markdown_text
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, p_in_words
 from roomscout.base.text import capitalized, counted, escaped

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.analysis.exports import inspect_log, messages
-from roomscout.analysis.outputs import require_free, writing
 from roomscout.analysis.report.contents import RunContents
-from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.analysis.verbs import add_run, chosen_run, require_free, writing
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of
 from roomscout.runs import RunError

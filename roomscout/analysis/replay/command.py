@@ -5,13 +5,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from roomscout.analysis.outputs import require_outside_runs, write_text, writing
 from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import page
 from roomscout.analysis.replay.rerun_file import write_rerun
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import replay_file
-from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.analysis.verbs import add_run, chosen_run, require_outside_runs, write_text, writing
 from roomscout.base.extras import importing
 from roomscout.base.text import counted, log_to_stream
 from roomscout.base.verbs import parser_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.analysis.report.writer import Written, write_report
-from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.analysis.verbs import add_run, chosen_run
 from roomscout.base.text import RESULT, log_to_stream
 from roomscout.base.verbs import parser_of
 

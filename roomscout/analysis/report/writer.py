@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.report import scores
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
@@ -19,6 +18,7 @@ from roomscout.analysis.report.pages import Link, index_of, page_of, replay_file
 from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.sharing import Sharing
 from roomscout.analysis.titles import controls_of, title_of
+from roomscout.analysis.verbs import require_outside_runs
 from roomscout.base.files import replace_bytes, replace_text, replacing
 from roomscout.base.pictures import PictureError, data_url, opened
 from roomscout.base.text import capitalized, escaped_text, listed

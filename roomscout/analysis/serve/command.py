@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.analysis.serve.runs import site_of
+from roomscout.analysis.verbs import add_run, chosen_run
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of
 from roomscout.base.web import ADDRESS, server_on

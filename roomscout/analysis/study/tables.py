@@ -8,8 +8,8 @@ from pathlib import Path
 from roomscout.analysis.compare.answers import Answers, QuestionKey, key_of, read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
-from roomscout.analysis.outputs import markdown_text
 from roomscout.analysis.study.presets import Cell, Preset
+from roomscout.analysis.verbs import markdown_text
 from roomscout.base.tables import Table, decimal, interval_in_words, p_in_words, with_interval
 from roomscout.base.text import counted, escaped
 from roomscout.runs import RunError
