@@ -10,8 +10,7 @@ from roomscout.base.files import replacing
 from roomscout.base.text import escaped, in_markdown, listed
 from roomscout.base.verbs import Parser, parser_of
 from roomscout.runs import LOG_ROOT, RunError
-from roomscout.runs.allow_code import add_allow_code, load_code_of
-from roomscout.runs.reader import named_run, newest_run, run_folders
+from roomscout.runs.reader import load_code_of, named_run, newest_run, run_folders
 from roomscout.runs.records import ResultRow
 
 
@@ -29,6 +28,16 @@ def add_log_root(parser: argparse.ArgumentParser) -> None:
     """Add --log-root as `log_root`."""
     parser.add_argument(
         "--log-root", metavar="DIR", type=Path, default=LOG_ROOT, help="the folder of the runs (%(default)s)"
+    )
+
+
+def add_allow_code(parser: argparse.ArgumentParser) -> None:
+    """Add --allow-code as `allow_code`."""
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="execute the Python file or module that a run names as its benchmark: to compute what run.json does not "
+        "describe, such as scores of your own kind of answer; only for runs of people you trust",
     )
 
 

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from roomscout.analysis.verbs import add_allow_code
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of
 from roomscout.command.reports import split_after_run, write_after_run
 from roomscout.runs import RunError
-from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.merge import merge
-from roomscout.runs.reader import RunReader
+from roomscout.runs.reader import RunReader, load_code_of
 from roomscout.scoring.samples import format_samples
 from roomscout.scoring.summary import format_summary, reference_lines
 

@@ -1,6 +1,6 @@
 """Reads a run folder: takes no lock, changes nothing, and can read a run in progress."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -13,6 +13,7 @@ from roomscout.base.record import Record, reasons
 from roomscout.base.shots import VIEW
 from roomscout.base.text import did_you_mean, json_in, on_disk
 from roomscout.data.benchmark import Benchmark
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.judged import label_of_judge
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved
 from roomscout.data.sources import named_by
@@ -303,3 +304,12 @@ def _newest_parts(log_root: Path, name: str | None = None) -> dict[tuple[int, in
             if facts.part is not None and name in (None, facts.name):
                 newest[facts.part.number, facts.part.of] = folder
     return newest
+
+
+def load_code_of(folders: Iterable[Path]) -> None:
+    """Execute the code that runs name as their benchmark, which readers of this process then use; raises RunError."""
+    for folder in folders:
+        try:
+            find_benchmark(RunReader(folder).facts.setting("benchmark"))
+        except QuestionError as error:
+            raise RunError(f"{folder}: {error}") from None

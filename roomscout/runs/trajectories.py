@@ -13,8 +13,7 @@ from roomscout.base.pictures import data_url
 from roomscout.base.shots import VIEW, Shot
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
-from roomscout.runs.allow_code import load_code_of
-from roomscout.runs.reader import RunReader
+from roomscout.runs.reader import RunReader, load_code_of
 from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, SavedShot, Turn, image_files, image_name
 
 WIDTH_PX = 240

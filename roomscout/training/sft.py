@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import pad
 
-from roomscout.analysis.verbs import add_log_root
+from roomscout.analysis.verbs import add_allow_code, add_log_root
 from roomscout.base.text import counted
 from roomscout.base.verbs import parser_of
 from roomscout.models.conversation import Conversation, Message
-from roomscout.runs.allow_code import add_allow_code
 from roomscout.runs.reader import named_run
 from roomscout.runs.records import image_files
 from roomscout.runs.trajectories import Trajectory, load_trajectories

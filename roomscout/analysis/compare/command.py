@@ -12,8 +12,7 @@ from roomscout.analysis.compare.pages import html_of, json_of, lines_of, markdow
 from roomscout.analysis.verbs import comparing_parser, print_lines, require_writable, write_files
 from roomscout.base.text import replace_unencodable
 from roomscout.runs import RunError
-from roomscout.runs.allow_code import load_code_of
-from roomscout.runs.reader import named_run
+from roomscout.runs.reader import load_code_of, named_run
 
 SUFFIXES = (".html", ".json", ".md")
 

@@ -15,9 +15,8 @@ from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.base.text import escaped, replace_unencodable
 from roomscout.runs import RunError
-from roomscout.runs.allow_code import load_code_of
 from roomscout.runs.prices import in_money, read_price
-from roomscout.runs.reader import RunReader, named_run, run_folders
+from roomscout.runs.reader import RunReader, load_code_of, named_run, run_folders
 from roomscout.runs.records import RunFacts, Versions
 from roomscout.scoring.intervals import INTERVAL
 
