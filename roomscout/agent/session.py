@@ -30,7 +30,7 @@ from roomscout.data.sources import source_of
 from roomscout.envs.scan_report import report_scans
 from roomscout.models.gpus import sampled_gpus
 from roomscout.runs import RunError
-from roomscout.runs.closing import closing_lines
+from roomscout.runs.export import closing_lines
 from roomscout.runs.hardware import Session as SessionFacts
 from roomscout.runs.journal import Journal, pending_samples
 from roomscout.runs.prices import in_money

@@ -19,8 +19,7 @@ from roomscout.data.benchmark import Benchmark
 from roomscout.data.judged import JUDGE_URL, Ask
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
-from roomscout.runs.closing import money_lines
-from roomscout.runs.export import as_csv
+from roomscout.runs.export import as_csv, money_lines
 from roomscout.runs.prices import read_price
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow, Turn, as_scored

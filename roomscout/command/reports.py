@@ -65,7 +65,7 @@ def judge_after_run(folder: Path, judge: str, prices: Path | None) -> None:
     from roomscout.analysis.judging import judge_run
     from roomscout.data.judged import JUDGE_URL
     from roomscout.models import ServerOptions
-    from roomscout.runs.closing import money_lines
+    from roomscout.runs.export import money_lines
     from roomscout.runs.reader import RunReader
     from roomscout.scoring.summary import format_summary
 

@@ -1,36 +1,40 @@
-"""What the files that a run exports say: summary.json, and the rows of results.json and results.csv."""
+"""What a run says at its end: in summary.json, in the rows of results.json and results.csv, and in lines of text."""
 
 import csv
 import io
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from roomscout.base.text import csv_cell, listed
 from roomscout.data.benchmark import Benchmark, mean_over_questions
 from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITY_NAMES, find_modality
-from roomscout.runs.anytime import Forced, anytime, forced_in
+from roomscout.runs.anytime import Forced, anytime, anytime_lines, forced_in
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
 from roomscout.runs.hardware import Session, hardware_of
+from roomscout.runs.prices import Price, in_money
 from roomscout.runs.provenance import hashes_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import SIGHT_COLUMNS, columns_of, split
 from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
-from roomscout.scoring.agreement import agreement_of, by_annotator
-from roomscout.scoring.by_dataset import scores_by_dataset
+from roomscout.scoring.agreement import agreement_lines, agreement_of, by_annotator
+from roomscout.scoring.by_dataset import format_by_dataset, scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
-from roomscout.scoring.samples import summarize_samples
+from roomscout.scoring.samples import format_samples, summarize_samples
 from roomscout.scoring.scores import Agreement, SampleScores, TypeScores
-from roomscout.scoring.summary import AggregateError, summarize
+from roomscout.scoring.summary import AggregateError, format_summary, part_lines, reference_lines, summarize
 
 UNREADABLE_SHARE = 0.1  # from this share of all replies on, those that could not be read are a warning of the run
 LABEL_WITHOUT_AGGREGATE = "mean_over_questions"  # of the overall if the `aggregate` of a benchmark fails
 ONLY_WITH = "compare only with runs that"
+_NO_BASELINE = "blind: not known; the same run with the renderer blind measures it, and roomscout report then shows it"
 
 
 def exports_of(
@@ -217,3 +221,52 @@ def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
         options = {"options": json.dumps(row["options"], ensure_ascii=False)} if row.get("options") else {}
         writer.writerow({name: csv_cell(value) for name, value in (row | options | scores).items()})
     return text.getvalue()
+
+
+def closing_lines(
+    folder: Path, facts: RunFacts, summary: Summary, rows: Sequence[ResultRow], benchmark: Benchmark
+) -> list[str]:
+    """The scores of a run in the words of its benchmark, or of a single question, and where the run is."""
+    scored = [row for row in rows if row.score is not None]
+    if not facts.of_one_scan:
+        lines = format_summary(summary, benchmark)
+        may_have_blind = not (facts.is_blind or facts.by_people or facts.frames is not None)
+        if may_have_blind and "blind" not in summary.baselines and summary.asked.label is not None:
+            lines.append(_NO_BASELINE)
+        lines += [
+            *format_samples(summary),
+            *agreement_lines(summary),
+            *format_by_dataset(summary),
+            *anytime_lines(summary.anytime),
+            *reference_lines(summary, benchmark, facts.frames),
+            *part_lines(facts.setting, summary, benchmark),
+            *summary.warnings,
+        ]
+        ended = [row.score for row in scored if not row.failed]
+        below = [score for score in ended if score is not None and score < 1]
+        if below:
+            wrong = below.count(0)
+            listed = f"to list them: roomscout wrong {shlex.quote(str(folder))}"
+            lines.append(f"Wrong: {wrong} of {len(ended)}, partly right: {len(below) - wrong}; {listed}")
+    else:
+        lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
+    if summary.cost is not None and facts.setting("engine") == "openai":
+        computed, cached, written = summary.cost.tokens
+        of_cache = f" ({cached:,} of them cached)" if cached else ""
+        counts = f", as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"
+        lines.append(f"Tokens{counts if cached + computed + written else ': the server reports none'}")
+    lines += money_lines(summary, len(rows), facts.price)
+    if not facts.of_one_scan:
+        lines.append(f"Identified by: {summary.provenance}")
+    return [*lines, f"Run folder: {folder}"]
+
+
+def money_lines(summary: Summary, answers: int, price: Price | None) -> list[str]:
+    """What a run cost at a price, and its judge, as lines; none without one."""
+    cost = summary.cost
+    judge = summary.judge
+    of_judge = [f"Cost of the judge: {in_money(judge.money)}"] if judge and judge.money is not None else []
+    if cost is None or cost.money is None or price is None:
+        return of_judge
+    of_answer = f", {in_money(cost.money / answers)} an answer" if answers else ""
+    return [f"Cost: {in_money(cost.money)}{of_answer}, at {price}", *of_judge]

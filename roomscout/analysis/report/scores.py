@@ -10,7 +10,7 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.titles import answering, asked_in_words
 from roomscout.base.tables import Table, interval_in_words
 from roomscout.base.text import capitalized, counted
-from roomscout.runs.closing import money_lines
+from roomscout.runs.export import money_lines
 from roomscout.runs.hardware import Hardware
 from roomscout.runs.prices import in_money
 from roomscout.runs.sights import SIGHTS
