@@ -25,9 +25,8 @@ from roomscout.agent.video import VideoQuestion
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
 from roomscout.data.questions import Question, fingerprint
-from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256, scene_order
+from roomscout.data.scans import ScanNotFound, report_scans, scan_of, scan_sha256, scene_order
 from roomscout.data.sources import source_of
-from roomscout.envs.scan_report import report_scans
 from roomscout.models.gpus import sampled_gpus
 from roomscout.runs import RunError
 from roomscout.runs.export import closing_lines

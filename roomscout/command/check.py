@@ -11,10 +11,9 @@ from roomscout.data.benchmark import origin_lines
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import part_of
 from roomscout.data.questions import QuestionError
-from roomscout.data.scans import OWN_ROOTS, layouts_of, missing_scans, scan_of
+from roomscout.data.scans import OWN_ROOTS, layouts_of, missing_scans, report_scans, scan_of
 from roomscout.edge.basis import selected
 from roomscout.edge.resolve import resolve
-from roomscout.envs.scan_report import report_scans
 from roomscout.rendering.scene import SceneError, load_scene
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,8 @@
-"""Finds scan files in the folder layouts that the datasets' download tools write."""
+"""Finds scan files in the folder layouts that the datasets' download tools write, and reports which scenes have one."""
 
 import errno
 import hashlib
+import logging
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,11 +14,14 @@ from roomscout.base.errors import Refusal
 from roomscout.base.grouping import grouped
 from roomscout.base.record import OmittedIfEmpty
 from roomscout.base.tables import Table
-from roomscout.base.text import on_disk
+from roomscout.base.text import counted, listed, on_disk
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame
 
+log = logging.getLogger(__name__)
+
+Scenes = Mapping[tuple[str, str], str]  # reasons by dataset and name of a scene
 Layouts = Mapping[str, tuple[str, ...]]  # paths below the root of a dataset, the first that exists counts; with {scene}
 
 # ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
@@ -176,3 +180,21 @@ def require_plain(dataset: str, scene_name: str, error: type[ScanNotFound] = Sca
         plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
         if not plain or len(name.encode()) > _MAX_NAME_BYTES:
             raise error(f"{what} name {name[:80]!r} is not a plain file name, so it cannot name a scan")
+
+
+def report_scans(
+    questions: Sequence[Question], missing: Scenes, what: str = "scan", unusable: Scenes | None = None
+) -> None:
+    """Log how many of the questions' scenes have a "scan" or a "video", and why the first has none; as a table per
+    dataset if scans are missing, or were tried, of which some are `unusable`."""
+    number = len({question.scene for question in questions})
+    if what == "scan" and (missing or unusable is not None):
+        for line in scan_table(questions, {**missing, **(unusable or {})}):
+            log.info("%s", line)
+    else:
+        present = number - len(missing) if missing else "all"
+        asked = counted(len(questions), "question")
+        log.info("%s about %s, %s with a %s", asked, counted(number, "scene"), present, what)
+    if missing:
+        log.warning("no %s, so their questions fail: %s", what, listed(map(" ".join, missing)))
+        log.warning("%s", next(iter(missing.values())))

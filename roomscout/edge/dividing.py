@@ -10,6 +10,7 @@ from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.data.parts import Part
 from roomscout.data.questions import fingerprint
+from roomscout.data.scans import report_scans
 from roomscout.edge.basis import basis_of
 from roomscout.edge.plan import config_errors, plan
 from roomscout.edge.record import OF_PART, resume_words
@@ -19,7 +20,6 @@ from roomscout.edge.resuming import changed_since, saved_settings
 from roomscout.edge.sections import FILTERS
 from roomscout.edge.settings import Settings, flags_giving
 from roomscout.edge.world import require_scans, world_of
-from roomscout.envs.scan_report import report_scans
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import PartRecord
 

@@ -9,7 +9,7 @@ from roomscout.base.extras import require
 from roomscout.base.text import counted
 from roomscout.data.boxes import BoxError, KnownBoxes
 from roomscout.data.questions import Question
-from roomscout.data.scans import ScanNotFound, layouts_of, scans_there
+from roomscout.data.scans import ScanNotFound, layouts_of, report_scans, scans_there
 from roomscout.data.video_frames import VideoNotFound
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.basis import Basis
@@ -17,7 +17,6 @@ from roomscout.edge.memory import frame_size
 from roomscout.envs.films import FilmSettings
 from roomscout.envs.library import CameraSettings
 from roomscout.envs.object_boxes import known_boxes
-from roomscout.envs.scan_report import report_scans
 from roomscout.rendering.ply import has_splats
 from roomscout.rendering.renderers.choice import best_renderer
 from roomscout.rendering.renderers.splats import why_no_gsplat
