@@ -13,8 +13,7 @@ from roomscout.data.benchmark import RESERVED, Benchmark
 from roomscout.data.options import Options
 from roomscout.data.pictures import Picture
 from roomscout.data.question_files import COLUMNS, QuestionError
-from roomscout.data.scan_frames import ScanFrame
-from roomscout.data.starts import Start
+from roomscout.data.scan_frames import ScanFrame, Start
 
 
 class AnswerKindError(QuestionError):

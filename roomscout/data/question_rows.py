@@ -18,8 +18,7 @@ from roomscout.data.options import Options, read_options
 from roomscout.data.pictures import Picture
 from roomscout.data.question import UNDECLARED, AnswerKindError, Question, why_no_truth, with_kind
 from roomscout.data.question_files import AS_GIVEN, COLUMNS, OPTIONAL_COLUMNS, NumberedRow, QuestionError, QuestionRow
-from roomscout.data.scan_frames import ScanFrame, is_empty, scan_path
-from roomscout.data.starts import Start
+from roomscout.data.scan_frames import ScanFrame, Start, is_empty, scan_path
 
 OWN_DATASET = "own"  # the dataset of rows that name their scan file and no dataset
 SCENE_COLUMNS = ("dataset", "scene_name")

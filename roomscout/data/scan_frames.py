@@ -1,11 +1,15 @@
-"""How a scan file is to be read: its path as a question file has it, its unit, and the axis that points up."""
+"""What a question file says of a scan: its path, its unit, the axis that points up, and a start in it."""
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, get_args
+from typing import Any, Self, get_args
+
+from pydantic import ConfigDict, StrictBool
 
 from roomscout import UpAxis
+from roomscout.base.record import OmittedIfNone, Record
+from roomscout.base.text import json_in
 
 _UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}
 
@@ -51,3 +55,30 @@ def scan_path(cell: object) -> str:
     if path.startswith("~"):
         path = str(Path(path).expanduser())
     return path if "\\" not in path or Path(path).exists() else path.replace("\\", "/")
+
+
+@dataclass(frozen=True)
+class Start(Record):
+    """A place and a heading, in the scan's coordinates."""
+
+    x_m: float  # metres
+    y_m: float  # metres
+    heading_deg: float  # as in `roomscout.rendering.camera`: 0 looks along +x, 90 along +y
+    from_middle: StrictBool = False  # whether x and y count from the middle of the box around all vertices of the scan
+    z_m: OmittedIfNone[float | None] = None  # None for the height of the run's other first views
+    pitch_deg: OmittedIfNone[float | None] = None  # None for the pitch of the run's other first views
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def read(cls, value: Any) -> Self | None:
+        """The start in a cell of a question file: an object, or its JSON text; None if empty. Raises ValueError."""
+        if isinstance(value, str) and value.strip():
+            value = json_in(value)
+        if not value or is_empty(value):
+            return None
+        try:
+            return cls.from_json(value)
+        except ValueError as error:
+            wanted = 'such as {"x_m": 1.5, "y_m": -2, "heading_deg": 90}'
+            raise ValueError(f"start {value!r} must be an object {wanted}: {error}") from None

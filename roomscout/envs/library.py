@@ -15,9 +15,8 @@ import numpy as np
 from roomscout.base.shots import VIEW
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
 from roomscout.data.questions import Question
-from roomscout.data.scan_frames import ScanFrame
+from roomscout.data.scan_frames import ScanFrame, Start
 from roomscout.data.scans import LAYOUTS, Layouts, ScanRecord, scan_of, scan_sha256
-from roomscout.data.starts import Start
 from roomscout.envs.object_boxes import known_boxes, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers import Renderer, RenderError

@@ -17,7 +17,7 @@ from roomscout.data.boxes import ObjectBox, SceneBoxes
 from roomscout.data.pictures import Picture
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question, QuestionError
-from roomscout.data.starts import Start
+from roomscout.data.scan_frames import Start
 from roomscout.envs.library import SceneLibrary, draw_first_view, draw_start
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import Renderer

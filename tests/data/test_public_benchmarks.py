@@ -18,8 +18,8 @@ from roomscout.data.benchmarks.revsi import TYPES_OF_TASK
 from roomscout.data.benchmarks.sqa3d import SITUATED_KIND, cleaned
 from roomscout.data.judged import mark_of, prompt_of, score_of_mark
 from roomscout.data.questions import load_questions, load_saved, saved
+from roomscout.data.scan_frames import Start
 from roomscout.data.scans import find_scan
-from roomscout.data.starts import Start
 from roomscout.rendering.scene import load_scene
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.summary import aggregate

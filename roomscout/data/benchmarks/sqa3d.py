@@ -10,7 +10,7 @@ from typing import Any
 from roomscout.data.answers import Text
 from roomscout.data.benchmark import SCANS_FROM, Benchmark, Origin, QuestionType, Reference, mean_over_questions
 from roomscout.data.question_files import QuestionError, QuestionRow, read_json_file
-from roomscout.data.starts import Start
+from roomscout.data.scan_frames import Start
 
 FIRST_WORDS = ("what", "is", "how", "can", "which")
 ADVICE = "The question begins with your situation: you start at that place, facing that way."

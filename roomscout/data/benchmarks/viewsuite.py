@@ -13,7 +13,7 @@ from typing import Any
 from roomscout.data.answers import LETTER_KIND, Pose
 from roomscout.data.benchmark import SCANS_FROM, Benchmark, Origin, QuestionType
 from roomscout.data.question_files import QuestionError, QuestionRow
-from roomscout.data.starts import Start
+from roomscout.data.scan_frames import Start
 
 IVP, P2V, V2P = "interactive_view_planning", "path_to_view", "view_to_path"
 KIND = Pose(near_m=0.5, near_deg=30.0)
