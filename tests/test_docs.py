@@ -15,9 +15,8 @@ from conftest import COMMAND
 
 from roomscout.base.errors import flag
 from roomscout.command import words as of_verbs
-from roomscout.command.script import in_verbs
 from roomscout.command.verbs import VERBS
-from roomscout.command.words import WORDS
+from roomscout.command.words import WORDS, in_verbs
 from roomscout.data.boxes import read_boxes
 from roomscout.data.questions import load_questions
 from roomscout.edge.settings import SETTINGS

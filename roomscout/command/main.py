@@ -38,7 +38,7 @@ def main(argv: Sequence[str], console: bool = False) -> int:
             if asks_help:
                 return verbs.show_all_flags()
             with deferred_interrupts():
-                from roomscout.command.script import in_verbs
+                from roomscout.command.words import in_verbs
             argv = in_verbs(argv)
         verb = verbs.find_verb(argv[0])
         if asks_help and not (verb.parts and argv[1:2] and argv[1] not in HELP):

@@ -14,7 +14,6 @@ from roomscout.cluster.in_parts import Workers
 from roomscout.command import eval as evaluation
 from roomscout.command import resume, words
 from roomscout.command.demo import demo_settings
-from roomscout.command.script import in_verbs
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import fingerprint
 from roomscout.edge.basis import selected
@@ -51,7 +50,7 @@ class StudiedCommand:
     def start(self, flags: Sequence[str]) -> int:
         """Run it with these flags, in a process of its own, or on workers that stay for the next run that asks for the
         same; returns its exit status. Raises KeyboardInterrupt once it has saved its answers."""
-        verb, *arguments = in_verbs(flags) if flags[0].startswith("-") else flags
+        verb, *arguments = words.in_verbs(flags) if flags[0].startswith("-") else flags
         carries_out: dict[str, Callable[..., int]] = {"eval": evaluation.main, "resume": resume.main}
         if verb not in carries_out or not {"--ray", "--gpus"} & set(arguments):
             return started([*self.words, *flags])

@@ -13,7 +13,7 @@ import pytest
 from conftest import COMMAND, RoomScans, run_main
 from waiting import PATIENCE_S
 
-from roomscout.command.script import in_verbs
+from roomscout.command.words import in_verbs
 from roomscout.runs.reader import RunReader, run_folders
 
 

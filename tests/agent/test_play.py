@@ -25,7 +25,7 @@ from roomscout.agent.actions import SPACES
 from roomscout.agent.play.page import aimed, controls_of, turn_shown
 from roomscout.agent.play.policy import Asked, HumanPolicy
 from roomscout.agent.state import QuestionState, Rules
-from roomscout.command.script import in_verbs
+from roomscout.command.words import in_verbs
 from roomscout.data.questions import Question, load_questions
 from roomscout.edge.resuming import saved_settings
 from roomscout.edge.settings import flags_giving

@@ -28,7 +28,7 @@ from roomscout.agent.console import log_to_console
 from roomscout.cluster.in_parts import answer_in_parts
 from roomscout.command import eval as evaluation
 from roomscout.command import resume
-from roomscout.command.script import in_verbs
+from roomscout.command.words import in_verbs
 
 log_to_console()
 impatient = functools.partial(answer_in_parts, no_node_for_s=15.0)

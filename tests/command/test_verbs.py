@@ -12,8 +12,8 @@ from conftest import results, run_main
 from roomscout.base.errors import UsageError
 from roomscout.command import words
 from roomscout.command.main import main
-from roomscout.command.script import in_verbs
 from roomscout.command.verbs import VERBS
+from roomscout.command.words import in_verbs
 from roomscout.edge.record import resume_words
 
 
