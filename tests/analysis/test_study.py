@@ -20,8 +20,7 @@ from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell
 from roomscout.analysis.study.tables import lines_of, loss_table, markdown_of, most_in, never_saw, results_of
 from roomscout.command.main import main
-from roomscout.command.studies import Given, StudiedCommand
-from roomscout.command.study import Study, done_file, finished_runs, open_study
+from roomscout.command.study import Given, StudiedCommand, Study, done_file, finished_runs, open_study
 from roomscout.edge.settings import flags_giving
 from roomscout.runs import RunError
 from roomscout.runs.merge import merge
