@@ -264,8 +264,8 @@ def run_cells(study: Study, given: Given, command: StudiedCommand) -> int:
     for number, cell in enumerate(cells, start=1):
         run = study.run_of(cell, given.part)
         which = f"Cell {number} of {len(cells)}, {cell.name}"
-        words = ["--batch", *flags_giving(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
-        words += ["--shard", f"{given.part[0]}/{given.part[1]}"] if given.part else []
+        flags = ["--batch", *flags_giving(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
+        flags += ["--shard", f"{given.part[0]}/{given.part[1]}"] if given.part else []
         if run is not None:
             if done_file(run).exists():
                 failed = any(row.failed for row in RunReader(run).rows)
@@ -273,10 +273,10 @@ def run_cells(study: Study, given: Given, command: StudiedCommand) -> int:
                     log.info("%s: finished before, in %s", which, run)
                     worst = max(worst, int(failed))
                     continue
-            words += ["--continue", str(run), *(["--retry-failed"] if given.retry_failed else [])]
+            flags += ["--continue", str(run), *(["--retry-failed"] if given.retry_failed else [])]
         what = "begins" if run is None else f"resumes {run}"
         log.info("%s: %s", which, what)
-        status = command.start(words)
+        status = command.start(flags)
         if status not in (0, 1):
             log.error("%s: stopped with exit status %d; to resume, run the same command again", which, status)
             return status

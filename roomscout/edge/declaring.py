@@ -17,7 +17,7 @@ EngineName = Literal["transformers", "openai", "vllm"]
 class Role(Enum):
     """What a setting decides. Only DISPLAY, SPEED, PLACE and OUTPUT may change when a run is resumed. SPEED
     changes answers only through rounding, which depends on device, kernels and batch size. An ANSWER or SCORING setting
-    that names a file or folder needs the hash of its content in edge/conditions.py: a path says nothing of it."""
+    that names a file or folder needs the hash of its content in edge/record.py: a path says nothing of it."""
 
     DISPLAY = "what one call of the command prints: a resumed run does not keep it"
     QUESTION = "which questions are asked"

@@ -18,8 +18,8 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, QuestionSource, Selection, load_questions
 from roomscout.edge.api import explore
-from roomscout.edge.conditions import answerer_of, conditions_of, scoring_of
 from roomscout.edge.declaring import Role
+from roomscout.edge.record import answerer_of, conditions_of, scoring_of
 from roomscout.edge.settings import TYPES, Settings, names_of
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
