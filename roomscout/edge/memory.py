@@ -278,7 +278,7 @@ def _require_packages(settings: ModelSettings, checkpoint: str) -> None:
     if settings.quantize is not None:
         require("--quantize", "bitsandbytes", error=ModelError)
     if settings.constrained and settings.engine == "transformers":
-        from roomscout.models.transformers.grammar import require_xgrammar
+        from roomscout.models.transformers.decoding import require_xgrammar
 
         require_xgrammar()
     if settings.compile:

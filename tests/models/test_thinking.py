@@ -15,11 +15,11 @@ from roomscout.agent.policies.replies import action_format, parse_action
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.decoding import require_xgrammar, with_thought
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.families.llava_onevision import LLAVA_ONEVISION
-from roomscout.models.transformers.grammar import require_xgrammar, with_thought
 from tests.conftest import vsi_question
 
 ACTION = action_format()

@@ -134,7 +134,7 @@ class TransformersBackend(EarlyBackend):
         self, conversations: Sequence[Conversation], reply_format: ReplyFormat, ended: ReplyEnded
     ) -> None:
         """See EarlyBackend; raises the errors of `generate`."""
-        from roomscout.models.transformers.grammar import with_thought
+        from roomscout.models.transformers.decoding import with_thought
 
         if len({conversation.key for conversation in conversations}) < len(conversations):
             raise ValueError("a batch contains the same conversation twice")

@@ -18,9 +18,9 @@ from roomscout.models import ModelError, ModelOptions, OutOfMemory, Reply, Reply
 from roomscout.models.conversation import why_too_long
 from roomscout.models.transformers import decoding
 from roomscout.models.transformers.attention import inference_state
+from roomscout.models.transformers.decoding import GrammarConstraint, compiled_grammar
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
-from roomscout.models.transformers.grammar import GrammarConstraint, compiled_grammar
 from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, cache_argument
 from roomscout.models.transformers.layers import keeps_states, kv_token_bytes, layer_makers
 from roomscout.models.transformers.loading import end_tokens

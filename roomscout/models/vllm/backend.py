@@ -20,12 +20,11 @@ from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyForm
 from roomscout.models.adapters import write_merged
 from roomscout.models.conversation import Conversation, why_too_long
 from roomscout.models.transformers import loading
-from roomscout.models.transformers.decoding import never_generated, seed_of
+from roomscout.models.transformers.decoding import never_generated, seed_of, with_thought
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.families.internvl import INTERNVL
 from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
-from roomscout.models.transformers.grammar import with_thought
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.server import RequestFailed, VllmServer
 
