@@ -14,9 +14,9 @@ from roomscout.agent.policies.messages import hidden_message, message_of_all_tur
 from roomscout.agent.policies.prompts import Controls, Prompts
 from roomscout.agent.policies.replies import parse_action
 from roomscout.base.shots import PICTURE
+from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question
-from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Observation
 from roomscout.envs.films import FilmLibrary

@@ -6,8 +6,8 @@ from typing import Any
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.replies import parse_video_answer
 from roomscout.agent.state import QuestionState, Status
+from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.video_frames import VideoError
-from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.films import Film, FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply

@@ -1,5 +1,7 @@
-"""What a benchmark is: where its questions come from, what its types ask, and how scores are combined and labelled."""
+"""What a benchmark is: where its questions come from, what its types ask, how it asks about frames of a video, and how
+scores are combined and labelled."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,15 +14,50 @@ import numpy as np
 
 from roomscout.base.grouping import grouped
 from roomscout.base.text import listed
-from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
+from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number, first_word
 from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, QuestionRow
-from roomscout.data.video_protocol import VideoProtocol
 
 if TYPE_CHECKING:
     from roomscout.data.question import Question
 
 ADVICE_NEEDS = ("pose", "extent", "turns", "translation", "moves")
 """What advice may build on: what prompts tell, a model that moves the camera from its place, and one that moves it."""
+
+
+@dataclass(frozen=True)
+class VideoProtocol:
+    """The words and the limits of a benchmark's official protocol on frames of a video. A prompt has the opening, the
+    question, the options if there are some, and an ending, each on lines of its own."""
+
+    source: str  # where they were read
+    opening: str  # the first line of a prompt
+    options: str  # the line above the options
+    choice_ending: str  # of a question with options
+    number_ending: str  # of a question without options
+    frames: int  # how many are shown by default
+    max_new_tokens: int  # of a reply, by default
+    file: str = "{dataset}/{scene}.mp4"  # of a scene's video, below the folder of videos
+
+    def prompt(self, question: str, options: Sequence[str]) -> str:
+        """All text that a model reads."""
+        if not options:
+            return "\n".join([self.opening, question, self.number_ending])
+        return "\n".join([self.opening, question, self.options, *options, self.choice_ending])
+
+    def read(self, reply: str, kind: AnswerKind, letters: Sequence[str]) -> str | None:
+        """The answer in a reply: its first word without final periods, if that is the letter of an option in either
+        case, or a number that `float` takes; None for any other, which scores 0. Other kinds read the whole reply.
+        White space around it does not count: thinking-in-space strips each reply (lmms_eval/api/task.py)."""
+        word = first_word(reply.strip())
+        if kind.takes_options:
+            return next((letter for letter in letters if letter.lower() == word.lower()), None)
+        if not isinstance(kind, Number):
+            return kind.parse(reply.strip(), letters)
+        try:
+            number = float(word)
+        except ValueError:
+            return None
+        return kind.parse(word, letters) or kind.parse(number, letters) if math.isfinite(number) else None
 
 
 class BenchmarkError(QuestionError):

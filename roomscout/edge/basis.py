@@ -12,11 +12,10 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import named_policy, policy_name
 from roomscout.agent.spec import QuestionSpec
 from roomscout.base.errors import ConfigError, SettingError
-from roomscout.data.benchmark import Benchmark
+from roomscout.data.benchmark import Benchmark, VideoProtocol
 from roomscout.data.benchmarks import benchmark_names, find_benchmark
 from roomscout.data.parts import part_of
 from roomscout.data.questions import Selection, select_questions
-from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.memory import require_random, suited_to_model
 from roomscout.edge.request import Request
 from roomscout.edge.resolve import changed

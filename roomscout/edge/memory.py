@@ -11,8 +11,8 @@ from roomscout.agent.spec import QuestionSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.base.text import counted
+from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.video_frames import FrameSize
-from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.sections import ModelSettings
 from roomscout.edge.settings import Settings
 from roomscout.edge.types import CHECKPOINT, NOTHING

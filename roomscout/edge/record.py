@@ -13,10 +13,10 @@ from roomscout import SCRIPT
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.spec import QuestionSpec, RecordSpec, WorldSpec, with_renderer
 from roomscout.agent.state import Rules
+from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.benchmark_folders import BENCHMARK_YAML
 from roomscout.data.benchmarks import benchmark_names, is_code
 from roomscout.data.questions import fingerprint
-from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.basis import Basis
 from roomscout.edge.declaring import Role
 from roomscout.edge.resuming import changed_since

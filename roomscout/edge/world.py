@@ -7,11 +7,11 @@ from roomscout.agent.spec import WorldSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.base.text import counted
+from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.boxes import BoxError, KnownBoxes
 from roomscout.data.questions import Question
 from roomscout.data.scans import ScanNotFound, layouts_of, report_scans, scans_there
 from roomscout.data.video_frames import VideoNotFound
-from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.basis import Basis
 from roomscout.edge.memory import frame_size
 from roomscout.envs.films import FilmSettings

@@ -17,8 +17,8 @@ from roomscout.agent.policies.lenient_json import last_object, object_spans, wit
 from roomscout.base.errors import SettingError
 from roomscout.base.loading import code_of_others
 from roomscout.data.answers import first_word
+from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.questions import Question
-from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ReplyFormat
 from roomscout.rendering.camera import CameraPose, Intrinsics

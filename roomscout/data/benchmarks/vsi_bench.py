@@ -1,8 +1,7 @@
 """VSI-Bench (Yang et al., "Thinking in Space", arXiv:2412.14171): ten question types about rooms seen in videos."""
 
-from roomscout.data.benchmark import SCANS_FROM, Benchmark, Origin, Reference
+from roomscout.data.benchmark import SCANS_FROM, Benchmark, Origin, Reference, VideoProtocol
 from roomscout.data.question_files import HubDataset
-from roomscout.data.video_protocol import VideoProtocol
 from roomscout.data.vsi_types import VSI_TYPES
 
 PAPER = "arXiv:2412.14171, table 1"
