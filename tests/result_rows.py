@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.scores import ResultRow
 
 ROW = ResultRow(
     number=1, id="0", dataset="mine", scene_name="room", question_type="object_counting", question="How many?",

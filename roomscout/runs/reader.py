@@ -26,7 +26,7 @@ from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
 from roomscout.scoring.agreement import dealt
 from roomscout.scoring.baselines import Guesses
-from roomscout.scoring.rows import EpisodeId, ResultRow
+from roomscout.scoring.scores import EpisodeId, ResultRow
 
 Value = TypeVar("Value")
 _MESSAGES = TypeAdapter(list[RecordedMessage])

@@ -27,8 +27,8 @@ from roomscout.runs.conditions import protocol_of
 from roomscout.runs.movers import who_moves
 from roomscout.runs.prices import Price
 from roomscout.scoring.baselines import Guesses
-from roomscout.scoring.rows import EpisodeId as EpisodeId
-from roomscout.scoring.rows import ResultRow as ResultRow
+from roomscout.scoring.scores import EpisodeId as EpisodeId
+from roomscout.scoring.scores import ResultRow as ResultRow
 
 SCHEMA = 2  # the version of these records, saved in run.json
 

@@ -34,7 +34,7 @@ from roomscout.runs.recorded_benchmarks import record_of
 from roomscout.runs.records import Baselines, RecordedMessage, Resumption, RunFacts, Turn, image_name
 from roomscout.runs.summary import Summary
 from roomscout.scoring.baselines import Guesses
-from roomscout.scoring.rows import EpisodeId, ResultRow
+from roomscout.scoring.scores import EpisodeId, ResultRow
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from roomscout.data.answers import AnswerKind, Number, matched_text
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import FEWEST_SCENES, INTERVAL, LEVEL, SEED, scored_alone
-from roomscout.scoring.rows import EpisodeId, ResultRow
-from roomscout.scoring.scores import Agreement, PersonScores, Scores
+from roomscout.scoring.scores import Agreement, EpisodeId, PersonScores, ResultRow, Scores
 from roomscout.scoring.summary import rounded
 
 DEAL_SEED = 0

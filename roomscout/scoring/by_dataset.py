@@ -6,8 +6,7 @@ from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark
 from roomscout.scoring.intervals import scored_alone
-from roomscout.scoring.rows import ResultRow, scores_of
-from roomscout.scoring.scores import DatasetScores, Scores
+from roomscout.scoring.scores import DatasetScores, ResultRow, Scores, scores_of
 
 
 def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, DatasetScores]:

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean_over_questions, mean_over_tasks
-from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.scene_scores import SceneScores
-from roomscout.scoring.scores import Intervals
+from roomscout.scoring.scores import Intervals, ResultRow
 from roomscout.scoring.summary import AggregateError, aggregate, rounded
 
 Interval = tuple[float, float]

@@ -9,8 +9,7 @@ from roomscout.base.tables import Table, decimal
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import kind_code
-from roomscout.scoring.rows import ResultRow, scores_of
-from roomscout.scoring.scores import SampleScores, Scores
+from roomscout.scoring.scores import ResultRow, SampleScores, Scores, scores_of
 from roomscout.scoring.summary import aggregate
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark, mean_over_questions, mean_over_tasks
-from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import combined
 
 

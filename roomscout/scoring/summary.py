@@ -11,8 +11,7 @@ from roomscout.base.grouping import grouped
 from roomscout.base.loading import code_of_others
 from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean, mean_over_questions
-from roomscout.scoring.rows import ResultRow, scores_of
-from roomscout.scoring.scores import Label, Percentages, Scores, TypeScores
+from roomscout.scoring.scores import Label, Percentages, ResultRow, Scores, TypeScores, scores_of
 
 
 class AggregateError(BenchmarkError):

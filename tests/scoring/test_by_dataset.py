@@ -18,7 +18,7 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.agreement import agreement_lines, by_annotator
 from roomscout.scoring.by_dataset import format_by_dataset, scores_by_dataset
-from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import aggregate, summarize
 
 ROOMS = replace(find_benchmark("rooms"), label="rooms_overall", sizes={"rooms_overall_7_task": 27 * 12})

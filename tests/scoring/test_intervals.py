@@ -20,7 +20,7 @@ from roomscout.scoring.intervals import (
     intervals_of,
     uneven_scenes,
 )
-from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import aggregate
 
 COUNTING, SIZE = "object_counting", "room_size_estimation"

@@ -20,9 +20,8 @@ from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
 from roomscout.scoring.agreement import agreement_of
-from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.samples import format_samples, pass_at, summarize_samples
-from roomscout.scoring.scores import Scores
+from roomscout.scoring.scores import ResultRow, Scores
 
 
 def test_samples_differ_and_the_first_is_the_answer_of_a_run_without_them(rooms: RoomScans, tmp_path: Path):

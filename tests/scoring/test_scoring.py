@@ -12,8 +12,7 @@ from result_rows import result_row
 
 from roomscout.data.benchmarks import vsi_bench
 from roomscout.scoring import summary as scoring
-from roomscout.scoring.rows import ResultRow
-from roomscout.scoring.scores import Scores, TypeScores
+from roomscout.scoring.scores import ResultRow, Scores, TypeScores
 
 BENCHMARK = replace(vsi_bench.BENCHMARK, sizes={})
 QUESTION_TYPES = BENCHMARK.by_name

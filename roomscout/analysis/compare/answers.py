@@ -19,7 +19,7 @@ from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.reader import RunReader
 from roomscout.runs.summary import Summary
-from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.scores import ResultRow
 
 LMMS_EVAL_TASK_KEYS = ("vsibench_overall", "vsibench_score")
 """The metrics under which lmms-eval's task vsibench keeps a question with its score, newest first."""

@@ -10,8 +10,7 @@ from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, SCANS, Di
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs import RunError
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
-from roomscout.scoring.rows import ResultRow, scores_of
-from roomscout.scoring.scores import Label
+from roomscout.scoring.scores import Label, ResultRow, scores_of
 from roomscout.scoring.summary import aggregate, label_of, rounded
 
 PASSING = 0.5  # a question flips if its score is below this in one run and not in the other

@@ -17,7 +17,7 @@ from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, p_in_words
 from roomscout.base.text import capitalized, counted, escaped
 from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
-from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import BASELINES
 
 MOST_FLIPS = 5  # how many flips each way the console lists
