@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.analysis.scans import recorded_scene
 from roomscout.base.grouping import grouped
 from roomscout.data.boxes import BoxError, KnownBoxes, Needed, ObjectBox, boxes_file, needed_for
+from roomscout.envs.library import recorded_scene
 from roomscout.envs.object_boxes import geometry_of, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.open3d_import import Open3DError

@@ -1,4 +1,4 @@
-"""Where questions take place: scans from files, or a scene in memory, and views of them."""
+"""Where questions take place: scans of files, also as a run recorded them, or a scene in memory, and views of them."""
 
 import math
 from collections import OrderedDict
@@ -20,7 +20,7 @@ from roomscout.data.scans import LAYOUTS, Layouts, ScanRecord, scan_of, scan_sha
 from roomscout.envs.object_boxes import known_boxes, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers import Renderer, RenderError
-from roomscout.rendering.scene import Scene, SceneCache, SceneError
+from roomscout.rendering.scene import Scene, SceneCache, SceneError, load_scene
 from roomscout.rendering.views import FirstView, eye_z_m, first_view
 
 FIRST_VIEWS_KEPT = 32
@@ -219,3 +219,21 @@ class OneSceneLibrary(SceneLibrary):
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """Raises SceneError: no boxes are known."""
         raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave them out", setting="given")
+
+
+def require_recorded(path: Path, scan: ScanRecord) -> None:
+    """Raise SceneError unless the file has the contents of the scan that a run recorded."""
+    try:
+        changed = scan_sha256(path) != scan.sha256
+    except FileNotFoundError:
+        raise SceneError(f"the scan {path} is missing: restore it") from None
+    except OSError as error:
+        raise SceneError(f"the scan {path} cannot be read ({error.strerror or error})") from None
+    if changed:
+        raise SceneError(f"{path} has changed since the run, or is another scan: restore the one that the run explored")
+
+
+def recorded_scene(scan: ScanRecord, up_axis: UpAxis, scale: float) -> Scene:
+    """Load a scan that a run recorded, with its unit and up axis; raises SceneError if it is missing or has changed."""
+    require_recorded(Path(scan.file), scan)
+    return load_scene(scan.file, *scan.frame.over(up_axis, scale))

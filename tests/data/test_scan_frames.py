@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from conftest import results
 
-from roomscout.analysis.scans import recorded_scene
 from roomscout.command.main import main
+from roomscout.envs.library import recorded_scene
 from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from roomscout.analysis.replay.page import Replay
 from roomscout.analysis.report.contents import AnswerContents, RunContents
-from roomscout.analysis.scans import require_recorded
 from roomscout.base.text import listed
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
 from roomscout.data.scans import LAYOUTS, scan_of
+from roomscout.envs.library import require_recorded
 from roomscout.envs.object_boxes import require_same_frame
 from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs import RunError

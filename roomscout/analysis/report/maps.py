@@ -11,11 +11,11 @@ import numpy as np
 from PIL import Image, PngImagePlugin
 
 from roomscout import UpAxis
-from roomscout.analysis.scans import recorded_scene
 from roomscout.base.files import replacing
 from roomscout.base.pictures import opened
 from roomscout.base.text import json_in
 from roomscout.data.boxes import KnownBoxes, ObjectBox
+from roomscout.envs.library import recorded_scene
 from roomscout.rendering.scene import SceneError
 from roomscout.rendering.top_down import CUT_M, CUT_SHARE, MOST_CUT, PLAN_MARGIN_M, PlanArea, plan_view
 from roomscout.runs.records import RunFacts, ScanRecord, Turn
