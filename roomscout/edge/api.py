@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roomscout.agent.policies import Policy
-from roomscout.agent.policies.named import make_policy
+from roomscout.agent.policies import Policy, make_policy
 from roomscout.base.errors import ConfigError, flag
 from roomscout.edge.declaring import Role
 from roomscout.edge.request import Request

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.play.policy import HUMAN, HumanPolicy
-from roomscout.agent.policies import Policy
+from roomscout.agent.policies import Policy, named_policy, policy_name
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.named import named_policy, policy_name
 from roomscout.agent.spec import QuestionSpec
 from roomscout.base.errors import ConfigError, SettingError
 from roomscout.data.benchmark import Benchmark, VideoProtocol

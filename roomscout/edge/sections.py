@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt, Lt
 from roomscout import UpAxis
 from roomscout.agent import MAX_BATCHED_TURNS
 from roomscout.agent.actions import SPACES
-from roomscout.agent.policies.named import CONTROLS
+from roomscout.agent.policies import CONTROLS
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark_names import DEFAULT, benchmark_names
 from roomscout.edge import types

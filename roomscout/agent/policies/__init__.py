@@ -1,13 +1,17 @@
-"""The interface of policies, which decide each question's next action."""
+"""The interface of policies, which decide each question's next action, and the policies that settings name."""
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from roomscout.base.errors import SettingError
+from roomscout.base.loading import NotLoadable, load_attribute
 from roomscout.models import Reply
 
 if TYPE_CHECKING:
@@ -17,8 +21,9 @@ if TYPE_CHECKING:
     from roomscout.rendering.motion import MoveOutcome
     from roomscout.runs.records import SeenPoint, ToolUse
 
-
 NO_REPLY = Reply("")
+CONTROLS = {name: f"roomscout.agent.policies.controls:{name.title()}Policy" for name in ("random", "stay", "planner")}
+"""The policies known by name, as module:Class. A new one is a class and its entry."""
 
 
 @dataclass(frozen=True)
@@ -114,3 +119,37 @@ class Policy(Protocol):
     def close(self) -> None:
         """Abort pending decisions, which then raise ModelError, and release everything. May be called repeatedly."""
         return None
+
+
+def named_policy(name: str, seed: int) -> Policy:
+    """The control of this name, or an instance of the class that it names; raises SettingError if there is none."""
+    if name in CONTROLS:
+        return make_policy(resolve_name(CONTROLS[name]), seed)
+    try:
+        kind = load_attribute(name, "Class")
+    except NotLoadable as error:
+        why = error if ":" in name else f"there is {', '.join(CONTROLS)} and human, or your own: it {error}"
+        raise SettingError(f"{name} cannot be loaded: {why}", setting="policy") from error
+    if not isinstance(kind, type):
+        raise SettingError(f"{name} is not a class", setting="policy")
+    return make_policy(kind, seed)
+
+
+def make_policy(kind: type, seed: int) -> Policy:
+    """An instance of a policy class, with the seed if its constructor takes one; raises SettingError."""
+    if Policy not in kind.__mro__ or inspect.isabstract(kind):
+        why = f"{kind.__name__} is not a policy: subclass roomscout.Policy and implement `decide`"
+        raise SettingError(why, setting="policy")
+    signature = inspect.signature(kind)
+    arguments = {"seed": seed} if "seed" in signature.parameters else {}
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        why = f"{kind.__name__}() is {error}: give it a default, or pass an instance from Python"
+        raise SettingError(why, setting="policy") from None
+    return kind(**arguments)
+
+
+def policy_name(policy: Policy) -> str:
+    """The name of a policy in run.json: its `name`, else that of its class."""
+    return policy.name or type(policy).__name__
