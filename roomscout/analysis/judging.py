@@ -8,11 +8,11 @@ from pathlib import Path
 
 from roomscout.data.judged import Ask, mark_of, prompt_of, prompts_sha256
 from roomscout.runs import RunError
-from roomscout.runs.marks import Mark
 from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import MARKS_FILE, RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
+from roomscout.scoring.scores import Mark
 
 log = logging.getLogger(__name__)
 

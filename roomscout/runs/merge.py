@@ -9,13 +9,13 @@ from pathlib import Path
 from roomscout.data.answers import AnswerKind
 from roomscout.runs import RunError
 from roomscout.runs.conditions import hash_of
-from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions
 from roomscout.runs.reader import MARKS_FILE, RunReader
 from roomscout.runs.records import VERSIONS, EpisodeId, MergedPart, PartRecord, ResultRow, RunFacts
 from roomscout.runs.summary import Summary
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.baselines import Guesses
+from roomscout.scoring.scores import Mark
 
 log = logging.getLogger(__name__)
 

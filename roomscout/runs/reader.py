@@ -19,14 +19,13 @@ from roomscout.data.questions import Question, QuestionError, fingerprint, load_
 from roomscout.data.sources import named_by
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, Session
-from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
 from roomscout.runs.records import SCHEMA, Baselines, RecordedMessage, RunFacts, SavedShot, ScanRecord, Turn, image_name
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
 from roomscout.scoring.agreement import dealt
 from roomscout.scoring.baselines import Guesses
-from roomscout.scoring.scores import EpisodeId, ResultRow
+from roomscout.scoring.scores import EpisodeId, Mark, Marks, ResultRow
 
 Value = TypeVar("Value")
 _MESSAGES = TypeAdapter(list[RecordedMessage])

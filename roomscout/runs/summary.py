@@ -6,11 +6,10 @@ from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.runs.anytime import Anytime
 from roomscout.runs.costs import Cost
 from roomscout.runs.hardware import Hardware, Session
-from roomscout.runs.marks import Marks
 from roomscout.runs.prices import Price
 from roomscout.runs.provenance import Provenance
 from roomscout.runs.sights import SightSplit
-from roomscout.scoring.scores import Scores
+from roomscout.scoring.scores import Marks, Scores
 
 
 @dataclass(frozen=True, kw_only=True)

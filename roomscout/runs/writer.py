@@ -26,7 +26,6 @@ from roomscout.runs.export import as_csv, exports_of
 from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, Session
 from roomscout.runs.journal import Journal
 from roomscout.runs.locks import locked, open_own, unwritable
-from roomscout.runs.marks import Mark
 from roomscout.runs.prices import Price
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, RunReader, journal_path
@@ -34,7 +33,7 @@ from roomscout.runs.recorded_benchmarks import record_of
 from roomscout.runs.records import Baselines, RecordedMessage, Resumption, RunFacts, Turn, image_name
 from roomscout.runs.summary import Summary
 from roomscout.scoring.baselines import Guesses
-from roomscout.scoring.scores import EpisodeId, ResultRow
+from roomscout.scoring.scores import EpisodeId, Mark, ResultRow
 
 log = logging.getLogger(__name__)
 

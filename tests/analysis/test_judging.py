@@ -20,12 +20,12 @@ from roomscout.command.verbs import VERBS
 from roomscout.data.judged import JUDGED_KIND
 from roomscout.edge.settings import Settings
 from roomscout.runs import RunError
-from roomscout.runs.marks import Mark
 from roomscout.runs.merge import merge
 from roomscout.runs.prices import in_money
 from roomscout.runs.reader import MARKS_FILE, RunReader
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.samples import majority_score
+from roomscout.scoring.scores import Mark
 
 LABEL = r"\w+_open_eqa_v0_overall_judged_by_marker-1_[0-9a-f]{8}_2_task"
 SCENES = ("scene0709_00", "scene0710_00")
