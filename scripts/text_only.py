@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from roomscout.data.vsi_types import VSI_TYPES
+from roomscout.data.benchmarks.vsi_bench import VSI_TYPES
 from roomscout.rooms.benchmark import CATEGORY_IN, FREQUENT
 from roomscout.rooms.questions import RoomQuestion
 from roomscout.rooms.split import shipped_questions

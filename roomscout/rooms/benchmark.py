@@ -4,7 +4,7 @@ Its datasets are the levels: bare, furnished and cluttered. See `roomscout.rooms
 """
 
 from roomscout.data.benchmark import Benchmark, FrequentAnswers, Origin
-from roomscout.data.vsi_types import VSI_TYPES
+from roomscout.data.benchmarks.vsi_bench import VSI_TYPES
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.room import LEVELS
 from roomscout.rooms.split import ROOMS, SHA256, VERSION, VIEWS_SHA256, make_pictures, make_scans, split_folder

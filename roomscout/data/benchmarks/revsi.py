@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from roomscout.data.benchmark import SCANNET_ROOM, SCANS_FROM, Benchmark, Origin, QuestionType
+from roomscout.data.benchmarks.vsi_bench import VSI_TYPES
 from roomscout.data.question_files import COLUMNS, HubDataset, QuestionRow
 from roomscout.data.scans import layout_name
-from roomscout.data.vsi_types import VSI_TYPES
 
 SUBSETS = ("16", "32", "64")
 TYPES_OF_TASK = {  # the types of each task, in the order in which lmms-eval averages them
