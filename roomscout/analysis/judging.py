@@ -10,9 +10,8 @@ from roomscout.data.judged import Ask, mark_of, prompt_of, prompts_sha256
 from roomscout.runs import RunError
 from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import MARKS_FILE, RunReader
-from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
-from roomscout.scoring.scores import Mark
+from roomscout.scoring.scores import Mark, ResultRow
 
 log = logging.getLogger(__name__)
 
