@@ -118,7 +118,7 @@ const makeRoom = (() => {
     return new Float32Array(triangles.flat());
   }
 
-  /* Unpacks what packing.py writes; its docstring explains the numbers. */
+  /* Unpacks what `packed` in page.py writes; its docstring explains the numbers. */
   async function unpacked(text, Kind) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
