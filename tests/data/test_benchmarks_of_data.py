@@ -203,7 +203,6 @@ def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():
         "data/benchmarks/revsi.py",
         "data/benchmarks/vsi_bench.py",
         "data/benchmarks/vsi_bench_debiased.py",
-        "data/benchmarks/vsi_bench.py",
         "rooms/benchmark.py",
         "rooms/questions.py",
         "rooms/split.py",
