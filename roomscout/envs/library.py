@@ -234,6 +234,6 @@ def require_recorded(path: Path, scan: ScanRecord) -> None:
 
 
 def recorded_scene(scan: ScanRecord, up_axis: UpAxis, scale: float) -> Scene:
-    """Load a scan that a run recorded, with its unit and up axis; raises SceneError if it is missing or has changed."""
+    """Load a scan that a run recorded, with its unit and up axis; SceneError if it is missing or has changed."""
     require_recorded(Path(scan.file), scan)
     return load_scene(scan.file, *scan.frame.over(up_axis, scale))
