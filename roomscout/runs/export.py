@@ -28,7 +28,7 @@ from roomscout.scoring.agreement import agreement_lines, agreement_of, by_annota
 from roomscout.scoring.by_dataset import format_by_dataset, scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
 from roomscout.scoring.samples import format_samples, summarize_samples
-from roomscout.scoring.scores import Agreement, SampleScores, TypeScores
+from roomscout.scoring.scores import Agreement, SampleScores, Scores, TypeScores
 from roomscout.scoring.summary import AggregateError, format_summary, part_lines, reference_lines, summarize
 
 UNREADABLE_SHARE = 0.1  # from this share of all replies on, those that could not be read are a warning of the run
@@ -86,6 +86,23 @@ def exports_of(
     return summary, [more[row.episode] for row in rows]
 
 
+def scores_of_run(reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark) -> Scores:
+    """The scores of a run's rows, with what their label must say of the run; also of an unfinished run. Raises
+    AggregateError."""
+    facts = reader.facts
+    label_of_part = str(facts.part or "").replace(" ", "_")
+    scores = summarize(rows, benchmark, facts.episodes - len(rows), label_of_part)
+    asked = scores.asked
+    if facts.frames is not None:
+        asked = replace(asked, shown=f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}")
+    if asked.label is not None:
+        asked = replace(asked, label=replace(asked.label, told=tuple(_given(facts))))
+    if facts.of_one_scan:
+        return replace(scores, asked=asked)
+    intervals = intervals_of(rows, benchmark)
+    return replace(scores, asked=asked, intervals=intervals, datasets=scores_by_dataset(rows, benchmark))
+
+
 def _scored(
     reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark, forced: Forced, error: str = ""
 ) -> Summary:
@@ -94,14 +111,7 @@ def _scored(
     who = reader.people
     marks = reader.marks
     part = facts.part
-    batch = not facts.of_one_scan
-    label_of_part = str(part).replace(" ", "_") if part else ""
-    scores = summarize(rows, benchmark, facts.episodes - len(rows), label_of_part)
-    asked = scores.asked
-    if facts.frames is not None:
-        asked = replace(asked, shown=f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}")
-    if asked.label is not None:
-        asked = replace(asked, label=replace(asked.label, told=tuple(_given(facts))))
+    scores = scores_of_run(reader, rows, benchmark)
     errors = [error] if error else []
     samples = None
     agreement = dict[str, Agreement]()
@@ -110,9 +120,6 @@ def _scored(
     by_person = [(who[row.episode], row) for row in rows] if who else []
     scores = replace(
         scores,
-        asked=asked,
-        intervals=intervals_of(rows, benchmark) if batch else None,
-        datasets=scores_by_dataset(rows, benchmark) if batch else {},
         samples=samples,
         agreement=agreement,
         annotators=by_annotator(by_person, benchmark),

@@ -13,6 +13,7 @@ from simple_rooms import BLUE, GREEN, RED, box, scene_of
 from roomscout.agent.policies.movers import ShowNeeded
 from roomscout.agent.policies.prompts import Controls, Prompts
 from roomscout.agent.state import QuestionState, Rules
+from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.seeing import see
 from roomscout.base.errors import ConfigError
 from roomscout.data.boxes import KnownBoxes, ObjectBox
@@ -21,6 +22,7 @@ from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.models import Reply
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.renderers import make_renderer
+from roomscout.runs.export import exports_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
 from roomscout.training.environment import RoomEnv
@@ -160,6 +162,18 @@ class TestBoxes:
         (scan,) = rooms.root.rglob(f"{rooms.rows[0]['scene_name']}*.ply")
         boxes = KnownBoxes().of(scan, rooms.rows[0]["scene_name"])
         assert reader.messages(EpisodeId(1))[1]["text"].count(": centre") == len(boxes)
+
+    def test_the_report_of_an_unfinished_run_names_its_score_as_its_export_does(self, rooms: RoomScans, tmp_path: Path):
+        few = {"given": "boxes", "moves": "none", "num_questions": 3}
+        torn = run_in_process(rooms.config(tmp_path, **few), scripted())
+        results = torn / "results.jsonl"
+        results.write_text("".join(results.read_text().splitlines(keepends=True)[:2]))
+        reader = RunReader(torn)
+        exported, _ = exports_of(reader, reader.rows, [])
+        assert str(exported.asked.label).startswith("unfinished_given_boxes_")
+        shown = RunContents.read(torn).summary
+        for name in ("asked", "with_scan", "finished", "types", "intervals", "datasets", "pending"):
+            assert getattr(shown, name) == getattr(exported, name)
 
     def test_endless_rooms_know_their_boxes(self):
         view = {"image_size": (32, 24), "focal": 45.0, "renderer": "raycast"}

@@ -14,13 +14,11 @@ from roomscout.data.questions import Question
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.costs import Cost, costs
+from roomscout.runs.export import scores_of_run
 from roomscout.runs.reader import RunReader, parts_of_run
 from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, RunFacts, Turn, image_files
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
-from roomscout.scoring.by_dataset import scores_by_dataset
-from roomscout.scoring.intervals import intervals_of
-from roomscout.scoring.summary import summarize
 
 OUTCOMES = {
     "right": "full score",
@@ -251,25 +249,22 @@ def _begun(reader: RunReader, parts: Sequence[RunReader], final: frozenset[Episo
 
 def _summary(reader: RunReader, rows: dict[EpisodeId, ResultRow]) -> Summary:
     """summary.json; without one, or if it is older than the rows, with what it would say of their scores."""
-    facts = reader.facts
-    benchmark = reader.benchmark
     written = reader.summary
-    pending = facts.episodes - len(rows)
+    pending = reader.facts.episodes - len(rows)
     if written is not None and written.pending == pending:
         return with_blind(written, reader)
     written = written or Summary(pending=pending)
-    of_rows = list(rows.values())
     try:
-        scores = summarize(of_rows, benchmark, pending, str(facts.part or "").replace(" ", "_"))
-        return replace(
-            written,
-            pending=pending,
-            asked=scores.asked,
-            with_scan=scores.with_scan,
-            finished=scores.finished,
-            types=scores.types,
-            intervals=intervals_of(of_rows, benchmark),
-            datasets=scores_by_dataset(of_rows, benchmark),
-        )
+        scores = scores_of_run(reader, list(rows.values()), reader.benchmark)
     except BenchmarkError as error:  # the benchmark's own code, which may fail on some of the answers alone
         return replace(written, errors=(*written.errors, str(error)))
+    return replace(
+        written,
+        pending=pending,
+        asked=scores.asked,
+        with_scan=scores.with_scan,
+        finished=scores.finished,
+        types=scores.types,
+        intervals=scores.intervals,
+        datasets=scores.datasets,
+    )
