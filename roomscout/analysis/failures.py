@@ -10,7 +10,7 @@ from roomscout.analysis.seeing import Seen, knows_boxes, save, see
 from roomscout.analysis.verbs import add_choices, chosen_rows, chosen_run, print_lines
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import RESULT, counted, escaped, log_to_stream, replace_unencodable
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
@@ -26,12 +26,7 @@ MANY_ANSWERS = 200
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0. Raises RunError."""
-    parser = parser_of(
-        "failures",
-        "Split the wrong answers of a run by what was in view: a table by question type, then the answers "
-        "that score less than 1 with the objects that their question needs. Works out what was in view from the "
-        "recorded poses, the scans and the boxes of their objects, and keeps it in RUN/seen.jsonl.",
-    )
+    parser = Parser(prog="roomscout failures")
     add_choices(parser)
     parser.add_argument("--no-save", action="store_true", help="change nothing in the run folder")
     options = parser.parse_intermixed_args(arguments)

@@ -223,13 +223,7 @@ def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> 
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = verbs.parser_of(
-        "rescore",
-        "Apply today's parser and scorer to the replies of a run, without its model, and show what changes. The "
-        "records of the run are not changed. "
-        "With --judge, answers in free text get marks, which are kept beside them and score the run. With --prices, "
-        "its summary says what it cost.",
-    )
+    parser = verbs.Parser(prog="roomscout rescore")
     add_run(parser)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the rescored rows as CSV, beside what was recorded"

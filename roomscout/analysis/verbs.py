@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roomscout.base.files import replacing
 from roomscout.base.text import escaped, in_markdown, listed
-from roomscout.base.verbs import Parser, parser_of
+from roomscout.base.verbs import Parser
 from roomscout.runs import LOG_ROOT, RunError
 from roomscout.runs.reader import load_code_of, named_run, newest_run, run_folders
 from roomscout.runs.records import ResultRow
@@ -135,9 +135,9 @@ def markdown_text(lines: Iterable[str]) -> str:
     return "".join(f"{in_markdown(line)}\n" for line in lines)
 
 
-def comparing_parser(verb: str, description: str, runs: str, even_if: str, out: str) -> Parser:
+def comparing_parser(verb: str, runs: str, even_if: str, out: str) -> Parser:
     """A parser for RUN as `runs`, --log-root, --even-if, --out and --allow-code, with what the help says of these."""
-    parser = parser_of(verb, description)
+    parser = Parser(prog=f"roomscout {verb}")
     parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help=runs)
     add_log_root(parser)
     parser.add_argument("--even-if", nargs="+", default=(), metavar="NAME", help=even_if)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from roomscout.analysis.verbs import add_choices, chosen_rows, chosen_run, print_lines
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import replace_unencodable
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.data.answers import AnswerKind, with_unit
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
@@ -16,11 +16,7 @@ from roomscout.runs.sights import Sight
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0. Raises RunError."""
-    parser = parser_of(
-        "wrong",
-        "List the answers of a run that score less than 1, worst first: folder, score, turns, type and "
-        "scene, then the question, and the chosen and the right answer.",
-    )
+    parser = Parser(prog="roomscout wrong")
     add_choices(parser)
     parser.add_argument(
         "--failed", action="store_true", help="only questions that failed, scored or not, with the reason"

@@ -3,7 +3,7 @@
 import argparse
 import re
 from collections.abc import Set
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from roomscout.base.text import did_you_mean
 
@@ -47,8 +47,3 @@ class Parser(argparse.ArgumentParser):
             similar = did_you_mean(typed.lstrip("-"), names, "--help lists the flags", "--")
             message = f"there is no flag {typed}; {written_today(typed, flags) or similar}"
         super().error(message)
-
-
-def parser_of(verb: str, description: str, **more: Any) -> Parser:
-    """A parser for the arguments of `roomscout VERB`, with `more` arguments of ArgumentParser."""
-    return Parser(prog=f"roomscout {verb}", description=description, **more)

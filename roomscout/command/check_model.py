@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from roomscout.base.shots import VIEW, Shot
 from roomscout.base.text import counted
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.edge.api import explore, load_policy, settings_in_python
 from roomscout.edge.memory import MemoryPlan, as_bytes, fitting_batch
 from roomscout.edge.plan import look_ahead
@@ -33,11 +33,7 @@ EXTRAS = {"xgrammar": "--constrained", "bitsandbytes": "--quantize", "peft": "--
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0 if all is well, else 1. Raises ConfigError, ModelError or RunError."""
-    parser = parser_of(
-        "check-model",
-        "Tell what a model costs and reuses here, from its small files; with --run, load it and ask two questions "
-        "about a made room for three turns, together and alone. The exit status is 0 only if all is well.",
-    )
+    parser = Parser(prog="roomscout check-model")
     parser.add_argument("model", metavar="NAME|FOLDER", help="a hub id, a checkpoint folder, or embedded")
     parser.add_argument("--run", action="store_true", help="load the weights and ask")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (the first GPU, else the CPU)")

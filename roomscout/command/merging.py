@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roomscout.analysis.verbs import add_allow_code
 from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.command.reports import split_after_run, write_after_run
 from roomscout.runs import RunError
 from roomscout.runs.merge import merge
@@ -18,11 +18,7 @@ from roomscout.scoring.summary import format_summary, reference_lines
 
 def main(arguments: Sequence[str]) -> int:
     """Merge parts, and write what was in view and the report of the merged run; returns the exit status."""
-    parser = parser_of(
-        "merge",
-        "Merge the parts of a run that --shard made into one run. The parts must have equal settings and the same full "
-        "question list; they are not changed. Images become hard links if the file system supports them.",
-    )
+    parser = Parser(prog="roomscout merge")
     parser.add_argument(
         "paths", type=Path, nargs="+", metavar="PATH",
         help="the folder to create (by default beside the parts, with _merged in its name), then those of the parts",

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from roomscout import UpAxis
 from roomscout.base.errors import UsageError
 from roomscout.base.text import counted, listed, log_to_stream
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.scan_frames import ScanFrame
@@ -38,11 +38,7 @@ FONTS = ("DejaVuSans.ttf", "NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "Aria
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, or 1 if a scan is missing or unusable. Raises UsageError if none can be drawn."""
-    parser = parser_of(
-        "preview",
-        "Draw the first view and a plan of scans without a model, and print their sizes and what looks "
-        "wrong: of the scans that you name, or of all that a question file or a benchmark asks about.",
-    )
+    parser = Parser(prog="roomscout preview")
     parser.add_argument(
         "scans", metavar="SCAN", type=Path, nargs="*", help=".ply, .pcd, .glb, .gltf or .obj files, or folders of them"
     )

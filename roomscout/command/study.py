@@ -24,7 +24,7 @@ from roomscout.analysis.verbs import write_text
 from roomscout.base.errors import ConfigError, Refusal, UsageError, flag, in_words
 from roomscout.base.processes import environment
 from roomscout.base.text import either, json_in, log_to_stream
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.cluster.in_parts import Workers
 from roomscout.command import eval as evaluation
 from roomscout.command import resume, words
@@ -336,12 +336,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the verb. Returns 0; 1 if a question failed; 2 if the study cannot run; else the exit status of the run that
     stopped, such as 130 after an interrupt. Raises ConfigError and UsageError about flags."""
     presets = "\n".join(f"  {name:<10}{preset.does}" for name, preset in PRESETS.items())
-    parser = parser_of(
-        "study",
+    parser = Parser(
+        prog="roomscout study",
         usage="roomscout study PRESET FOLDER [FLAGS]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Run the cells of a comparison one after the other, and write a table with intervals and a page.\n"
-        "The same command resumes: a finished cell is not run again.",
         epilog=f"presets:\n{presets}\n\nAll other flags are those of a run, such as --model, --questions, --scan-root, "
         "--engine and\n--shard; --demo asks about the four rooms of the demo. roomscout --help lists them.",
     )

@@ -29,6 +29,7 @@ class Verb:
     """The classes of edge/sections.py whose settings its help shows, the main ones first; none for a verb that has a
     parser of its own."""
     takes: str = ""  # what comes before the flags in that help
+    more: str = ""  # further sentences of its help
     parts: bool = False  # whether its first argument names a command
 
     def load(self) -> Callable[[Sequence[str]], int]:
@@ -116,6 +117,8 @@ VERBS = {
     "check-model": Verb(
         "Tell what a model costs and reuses here, and with --run whether it works.",
         ("roomscout check-model Qwen/Qwen3-VL-8B-Instruct", "roomscout check-model embedded --run"),
+        more="Reads its small files; --run loads it and asks two questions about a made room for three turns, "
+        "together and alone. The exit status is 0 only if all is well.",
         target="roomscout.command.check_model:main",
         group="evaluate",
     ),
@@ -129,6 +132,7 @@ VERBS = {
     "preview": Verb(
         "Draw the first view and a plan of scans without a model, with their sizes and what looks wrong.",
         ("roomscout preview room.ply", "roomscout preview --questions rooms/questions.jsonl --scan-root rooms"),
+        more="Takes the scans that you name, or all that a question file or a benchmark asks about.",
         target="roomscout.command.preview:main",
         group="look",
     ),
@@ -141,54 +145,71 @@ VERBS = {
     "report": Verb(
         "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
         ("roomscout report runs/first", "roomscout report runs/first --embed --out to_mail.html"),
+        more="Writes a page that opens from disk alone. An unfinished run has one, too.",
         target="roomscout.analysis.report.command:main",
         group="look",
     ),
     "serve": Verb(
         "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
         ("roomscout serve runs/first", "roomscout serve runs --port 9000"),
+        more="Changes nothing in the run. Only this computer can open the page; from another one, forward the "
+        "port with ssh -L.",
         target="roomscout.analysis.serve.command:main",
         group="look",
     ),
     "replay": Verb(
         "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",
         ("roomscout replay runs/first q036", "roomscout replay runs/first q036 --out to_mail.html"),
+        more="Writes a page that opens from disk alone, with the conversation turn by turn.",
         target="roomscout.analysis.replay.command:main",
         group="look",
     ),
     "merge": Verb(
         "Make one run of the parts that --shard answered.",
         ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
+        more="The parts must have equal settings and the same full question list; they are not changed. "
+        "Images become hard links if the file system supports them.",
         target="roomscout.command.merging:main",
         group="make",
     ),
     "wrong": Verb(
         "List the answers of a run that are wrong or partly right, worst first.",
         ("roomscout wrong runs/first", "roomscout wrong runs/first --type object_counting --scene scene0011_00"),
+        more="Shows folder, score, turns, type and scene of each answer that scores less than 1, then the "
+        "question, and the chosen and the right answer.",
         target="roomscout.analysis.wrong:main",
         group="look",
     ),
     "compare": Verb(
         "Compare runs over the same questions: differences with intervals, and the questions that flipped.",
         ("roomscout compare runs/small runs/large", "roomscout compare runs/free runs/one_view --even-if steps"),
+        more="Each is compared with the first one, per task and overall, with intervals over scenes; also shows how "
+        "many scenes the difference takes.",
         target="roomscout.analysis.compare.command:main",
         group="compare",
     ),
     "study": Verb(
         "Run a whole comparison, such as a model against its controls, and write a table and a page; also resumes it.",
         ("roomscout study controls studies/controls --demo", "roomscout study budget studies/budget --scan-root scans"),
+        more="Its cells run one after the other, and the table has intervals. A finished cell is not run again.",
         target="roomscout.command.study:main",
         group="compare",
     ),
     "leaderboard": Verb(
         "Make a table of runs with score, interval, protocol and cost, in Markdown and CSV.",
         ("roomscout leaderboard runs/*_batched", "roomscout leaderboard runs/*_batched --out board.md board.csv"),
+        more="Prints one row per run, best first, as Markdown. Runs that must not be compared (other "
+        "questions, tasks, or protocol) stand in separate tables. Turns, tokens, seconds and cost are "
+        "per question.",
         target="roomscout.analysis.compare.leaderboard:main",
         group="compare",
     ),
     "failures": Verb(
         "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
         ("roomscout failures runs/first", "roomscout failures runs/first --type object_counting"),
+        more="Prints a table by question type, then the answers that score less than 1 with the objects that "
+        "their question needs. Works out what was in view from the recorded poses, the scans and the "
+        "boxes of their objects, and keeps it in RUN/seen.jsonl.",
         target="roomscout.analysis.failures:main",
         group="look",
     ),
@@ -198,18 +219,24 @@ VERBS = {
             "roomscout boxes scannet_meta_info_val.json --scan-root scans",
             "roomscout boxes 3d_annotation.json --scan-root scans --out scans/boxes.json",
         ),
+        more="Reads VSI-Bench's meta information (data/meta_info/*.json of its repository) or ReVSI's "
+        "metadata/3d_annotation.json. Checks for each scene that the boxes fit the surface of its scan, "
+        "and writes those that do in RoomScout's format.",
         target="roomscout.envs.import_boxes:main",
         group="make",
     ),
     "rescore": Verb(
         "Apply today's parser and scorer to the replies of a run, without a model, and show what changes.",
         ("roomscout rescore runs/first", "roomscout rescore runs/first --out rescored.csv"),
+        more="The records of the run are not changed. With --judge, answers in free text get marks, which are "
+        "kept beside them and score the run. With --prices, its summary says what it cost.",
         target="roomscout.command.reports:rescore",
         group="make",
     ),
     "export": Verb(
         "Write the answers of a run for inspect or for fine-tuning.",
         ("roomscout export runs/first --to inspect", "roomscout export runs/first --to messages --out train.jsonl"),
+        more="Only the finished ones are written, in the format of that tool; the run is not changed.",
         target="roomscout.analysis.exports.command:main",
         group="make",
     ),
@@ -262,7 +289,8 @@ def show_all_flags() -> int:
 def show_verb(name: str) -> int:
     """Print the help of a verb: what it does, two examples, and what it takes; returns the exit status."""
     verb = VERBS[name]
-    about = f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}"
+    does = textwrap.fill(f"{verb.does} {verb.more}", max(40, shutil.get_terminal_size().columns - 2))
+    about = f"{does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}"
     if not verb.sections:
         print(f"{about}\n")
         return verb.load()(["--help"])

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationE
 from roomscout.base.files import replace_text
 from roomscout.base.record import reasons
 from roomscout.base.text import json_in, log_to_stream
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.data.boxes import BOXES_FILES, Axes, BoxError, ObjectBox, SceneBoxes, Size, Vector, read_boxes
 from roomscout.data.scans import ScanNotFound, find_scan, layout_name
 from roomscout.envs.object_boxes import FITTING_SHARE, fitting_share
@@ -108,12 +108,7 @@ def _of_annotation(scene: _AnnotatedScene) -> PublishedScene:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, or 1 if some scenes could not be imported. Raises BoxError or ScanNotFound."""
-    parser = parser_of(
-        "boxes",
-        "Import the boxes of the objects in scans from VSI-Bench's meta information "
-        "(data/meta_info/*.json of its repository) or ReVSI's metadata/3d_annotation.json. Checks for each scene that "
-        "the boxes fit the surface of its scan, and writes those that do in RoomScout's format.",
-    )
+    parser = Parser(prog="roomscout boxes")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the published files")
     parser.add_argument("--scan-root", type=Path, default=Path("scans"), metavar="DIR", help="the scans (scans)")
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"the file to write (DIR/{BOXES_FILES[0]})")

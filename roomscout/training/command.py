@@ -6,7 +6,7 @@ from importlib import import_module
 from roomscout.base.errors import UsageError
 from roomscout.base.extras import require
 from roomscout.base.text import did_you_mean
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.training.tuning import TuningError
 
 TRAININGS = {
@@ -21,7 +21,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run a training; returns its exit status."""
     name, *others = arguments or ["--help"]
     if name in ("-h", "--help"):
-        parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")
+        parser = Parser(
+            prog="roomscout train", description="Train a model; `roomscout train WHAT --help` has the flags of each."
+        )
         parser.usage = "roomscout train WHAT [FLAGS]"
         parser.epilog = "what: " + "; ".join(f"{what}, {phrase}" for what, phrase in TRAININGS.items())
         parser.print_help()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.models.checkpoint_files import view_settings_of
 from roomscout.training.environment import RoomEnv
 from roomscout.training.tuning import TuningError, add_tuning, load_parts, require_ready, train, trainer_arguments
@@ -72,7 +72,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("train grpo", "Train a model by the score of its own episodes, in endless rooms by default.")
+    parser = Parser(
+        prog="roomscout train grpo",
+        description="Train a model by the score of its own episodes, in endless rooms by default.",
+    )
     parser.add_argument(
         "--env", nargs="+", default=(), metavar="NAME=VALUE",
         help="settings of the episodes as RoomEnv takes them, with values as in YAML: questions=FILE "

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from roomscout.analysis.verbs import add_allow_code, add_log_root
 from roomscout.base.text import counted
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.models.conversation import Conversation, Message
 from roomscout.runs.reader import named_run
 from roomscout.runs.records import image_files
@@ -113,7 +113,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("train sft", "Train a model on the conversations of finished runs; it learns its replies alone.")
+    parser = Parser(
+        prog="roomscout train sft",
+        description="Train a model on the conversations of finished runs; it learns its replies alone.",
+    )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or names below --log-root")
     parser.add_argument("--min-score", type=float, default=1.0, metavar="0-1", help="of an answer (%(default)s)")
     parser.add_argument(

@@ -21,8 +21,6 @@ def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0. Raises RunError or BenchmarkError."""
     parser = comparing_parser(
         "compare",
-        "Compare runs over the same questions with the first one: the difference per task and overall with "
-        "an interval over scenes, the questions that flipped, and how many scenes the difference takes.",
         runs="run folders or the names of runs below --log-root, or samples of lmms-eval's task vsibench (.jsonl)",
         even_if="compare although these settings differ, such as steps; with questions, those that all runs have; with "
         "protocol, whatever the settings",

@@ -236,8 +236,6 @@ def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0. Raises RunError."""
     parser = comparing_parser(
         "leaderboard",
-        "Print one row per run, best first, as Markdown. Runs that must not be compared (other questions, "
-        "tasks, or protocol) stand in separate tables. Turns, tokens, seconds and cost are per question.",
         runs="run folders, folders of runs, and names of runs below --log-root",
         even_if="put runs into one table although these settings differ, such as steps; with protocol, whatever the "
         "settings",

@@ -11,7 +11,7 @@ from roomscout.analysis.exports import inspect_log, messages
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.verbs import add_run, chosen_run, require_free, writing
 from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
@@ -35,9 +35,8 @@ FORMATS = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0. Raises RunError if nothing was written."""
-    parser = parser_of(
-        "export",
-        "Write the finished answers of a run in the format of another tool. The run is not changed.",
+    parser = Parser(
+        prog="roomscout export",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="formats:\n" + "\n".join(f"  {name:<12}{form.reader}" for name, form in FORMATS.items()),
     )

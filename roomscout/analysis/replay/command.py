@@ -13,7 +13,7 @@ from roomscout.analysis.report.pages import replay_file
 from roomscout.analysis.verbs import add_run, chosen_run, require_outside_runs, write_text, writing
 from roomscout.base.extras import importing
 from roomscout.base.text import counted, log_to_stream
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
@@ -21,11 +21,7 @@ log = logging.getLogger(__name__)
 
 def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0. Raises RunError, ScanNotFound or SceneError if there is no replay."""
-    parser = parser_of(
-        "replay",
-        "Write one answer of a run as a page that opens in a browser, from disk alone: the scan in 3D with "
-        "the camera's path and what each view saw, and the conversation, turn by turn.",
-    )
+    parser = Parser(prog="roomscout replay")
     add_run(parser)
     parser.add_argument("question", metavar="Q", help="the question: its folder (q012, q012_s2), number (12) or id")
     parser.add_argument("--out", metavar="FILE", type=Path, help="the page to write (RUN/replay_q012.html)")

@@ -8,18 +8,14 @@ from pathlib import Path
 from roomscout.analysis.report.writer import Written, write_report
 from roomscout.analysis.verbs import add_run, chosen_run
 from roomscout.base.text import RESULT, log_to_stream
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 
 log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0. Raises RunError if there is no report."""
-    parser = parser_of(
-        "report",
-        "Write a report of a run that opens in a browser, from disk alone: scores, plots, a table of all "
-        "questions, and a page for each with its views and a map. An unfinished run has one, too.",
-    )
+    parser = Parser(prog="roomscout report")
     add_run(parser)
     parser.add_argument("--out", metavar="FILE", type=Path, help="the page to write (RUN/report.html)")
     parser.add_argument(

@@ -10,7 +10,7 @@ from pathlib import Path
 from roomscout.analysis.serve.runs import site_of
 from roomscout.analysis.verbs import add_run, chosen_run
 from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import Parser
 from roomscout.base.web import ADDRESS, server_on
 
 log = logging.getLogger(__name__)
@@ -20,11 +20,7 @@ DEFAULT_PORT = 8765
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until Ctrl-C or SIGTERM, then return 0. Raises RunError, or PortError if the port cannot be used."""
-    parser = parser_of(
-        "serve",
-        "Show the report of a run in a browser while the run goes on, or all runs of a folder. Changes "
-        "nothing in the run. Only this computer can open the page; from another one, forward the port with ssh -L.",
-    )
+    parser = Parser(prog="roomscout serve")
     add_run(parser, "a run folder, a folder of run folders")
     parser.add_argument(
         "--port", metavar="N", type=_port, default=DEFAULT_PORT, help=f"0 for any free port ({DEFAULT_PORT})"
