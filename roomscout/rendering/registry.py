@@ -11,7 +11,7 @@ class RendererEntry:
 
     target: str  # its class as "module:Class" in rendering/renderers/
     words: str  # what the help says of it
-    in_child: bool = False  # whether the class is a Painter for a child process, and else a Renderer
+    in_child: bool = False  # whether the class draws for a `ChildRenderer`, and else is a Renderer
     fix: str = ""  # what to do if the child does not start
     on_cuda: bool = False  # whether the Renderer takes the CUDA device
     splats: bool = False  # whether it draws Gaussian splats as such, and else as points

@@ -13,7 +13,7 @@ from collections import deque
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, BinaryIO, Protocol, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 
@@ -24,33 +24,18 @@ from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, RenderError
 from roomscout.rendering.scene import Scene, Surface
 
+if TYPE_CHECKING:
+    from roomscout.rendering.renderers.pyrender_egl import PyrenderPainter
+
 _log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
 VIEW_LIMIT_S = 60.0
 
 
-class Painter(Protocol):
-    """What draws in the child process, in a single thread: surfaces by key."""
-
-    device: str
-
-    def add(self, key: int, surface: Surface) -> None:
-        """Register a surface under `key`."""
-
-    def drop(self, key: int) -> None:
-        """Remove a surface and free its resources."""
-
-    def image(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """(H, W, 3) uint8 RGB."""
-
-    def depth(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """(H, W) float32 metres along the optical axis; inf if there is no surface."""
-
-
 class ChildRenderer:
-    """Renders with a Painter in a child process, see `Renderer`. A new child must first render a test image; after a
-    crash or timeout the view is tried once in another child, then raises RenderError."""
+    """Renders with a class such as PyrenderPainter in a child process, see `Renderer`. A new child must first render a
+    test image; after a crash or timeout the view is tried once in another child, then raises RenderError."""
 
     def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:
         """Launch a child with the painter of RENDERERS[name], pyrender's on `cuda_device`; `started` waits for it."""
@@ -170,7 +155,7 @@ class ChildRenderer:
         self.process = None
 
 
-def _render_test_image(painter: Painter) -> None:
+def _render_test_image(painter: "PyrenderPainter") -> None:
     """Render a square, red on the left and blue on the right; raises RuntimeError if colours or depth are wrong."""
     pose = CameraPose(0.0, 0.0, 0.0, heading_deg=0.0)
     intrinsics = Intrinsics(64, 64, 64.0)
@@ -191,7 +176,7 @@ def _render_test_image(painter: Painter) -> None:
 
 
 def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
-    painter: Painter = RENDERERS[name].load()(cuda_device)
+    painter: PyrenderPainter = RENDERERS[name].load()(cuda_device)
     _render_test_image(painter)
     connection.send(painter.device)
     while True:

@@ -19,8 +19,8 @@ _EGL_CUDA_DEVICE_NV = 0x323A  # from the EGL extension EGL_NV_device_cuda
 
 
 class PyrenderPainter:
-    """A Painter based on pyrender, with all surfaces in one pyrender scene and the current one visible: pyrender frees
-    the GPU memory of everything outside the scene that it renders."""
+    """Draws surfaces by key in the process of a `ChildRenderer`, in a single thread. All are in one pyrender scene and
+    the current one is visible: pyrender frees the GPU memory of everything outside the scene that it renders."""
 
     def __init__(self, cuda_device: int | None = None) -> None:
         """Render on the GPU with this CUDA ordinal, or on the first EGL device if EGL does not offer it; EGL_DEVICE_ID
@@ -58,7 +58,7 @@ class PyrenderPainter:
         return self._draw(key, pose, intrinsics)[0].copy()
 
     def depth(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        """(H, W) float32 metres along the optical axis."""
+        """(H, W) float32 metres along the optical axis; inf if there is no surface."""
         depth = self._draw(key, pose, intrinsics)[1]
         return np.where(depth > 0, depth, np.inf).astype(np.float32)
 
