@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -105,14 +106,11 @@ def price_run(reader: RunReader, prices: Path) -> str:
         price = read_price(prices.expanduser(), reader.facts.config["model"])
     except ValueError as error:
         raise RunError(str(error)) from None
-    run = RunWriter(reader.folder)
-    try:
+    with closing(RunWriter(reader.folder)) as run:
         marks = reader.marks
         of_judge = price_of_judge(prices, marks.judge) if marks else None
         run.describe(replace(reader.facts, price=price, judge_price=of_judge))
         return "\n".join(money_lines(run.export(None), len(run.rows), price))
-    finally:
-        run.close()
 
 
 def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:

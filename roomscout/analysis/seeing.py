@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -90,12 +91,9 @@ def knows_boxes(reader: RunReader) -> bool:
 
 def save(folder: Path, seen: Seen) -> None:
     """Write seen.jsonl, and its figures into summary.json and results.csv; raises RunError, RunInUse for a busy run."""
-    run = RunWriter(folder)
-    try:
+    with closing(RunWriter(folder)) as run:
         run.save(SIGHTS_FILE, seen.sights.values())
         run.export(None)
-    finally:
-        run.close()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from roomscout.agent.loop import main_vsi_bench_loop
 from roomscout.agent.opening import Opened, open_run, taken_over
 from roomscout.agent.session import Queue
 from roomscout.agent.spec import RecordSpec, RunSpec
+from roomscout.base.grouping import grouped
 from roomscout.data.parts import Part
 from roomscout.data.questions import Question
-from roomscout.data.scans import scene_order
 from roomscout.edge.dividing import plan_part
 from roomscout.runs import RunError, RunInUse
 from roomscout.runs.reader import RunReader, find_part
@@ -106,9 +105,9 @@ CALLS: dict[str, Callable[..., Any]] = {"resolve": resolve, "answer": answer}  #
 
 
 def chunks_of(questions: Sequence[Question]) -> list[list[Question]]:
-    """The next MOST_QUESTIONS of each scene, scene by scene."""
-    scenes = [list(scene) for _, scene in groupby(scene_order(questions), lambda question: question.scene)]
-    return [scene[at : at + MOST_QUESTIONS] for scene in scenes for at in range(0, len(scene), MOST_QUESTIONS)]
+    """The next MOST_QUESTIONS of each scene, scene by scene, scenes in order of first appearance."""
+    scenes = grouped((question.scene, question) for question in questions)
+    return [scene[at : at + MOST_QUESTIONS] for scene in scenes.values() for at in range(0, len(scene), MOST_QUESTIONS)]
 
 
 class ChunkQueue:

@@ -3,6 +3,7 @@
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,8 +83,7 @@ def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> Summary:
 def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
     """Write the merged run to a new folder; returns its summary."""
     folder.mkdir()
-    run = RunWriter(folder, "the same command")
-    try:
+    with closing(RunWriter(folder, "the same command")) as run:
         questions = parts[0].reader.questions  # line n is question n, in every part
         kinds = {question.id: question.kind for question in questions}
         run.begin(merged_facts(parts), questions, merged_guesses(parts))
@@ -98,8 +98,6 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
         images = "hard links to those of the parts" if all(linked) else "copies, on another file system"
         log.info("Images: %s", images)
         return run.export(None)
-    finally:
-        run.close()
 
 
 def merged_guesses(parts: Sequence[FoundPart]) -> Guesses | None:
