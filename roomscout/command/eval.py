@@ -12,8 +12,7 @@ from roomscout.command.reports import complete
 from roomscout.edge.dividing import divide
 from roomscout.edge.plan import plan
 from roomscout.edge.request import NEW_RUN, Request
-from roomscout.edge.resolve import resolve
-from roomscout.edge.resuming import resumed
+from roomscout.edge.resuming import begun_or_resumed
 from roomscout.edge.settings import Settings
 
 TAKES = ("continue_from",)
@@ -22,9 +21,7 @@ TAKES = ("continue_from",)
 def main(arguments: Sequence[str], verb: str = "eval", workers: Workers | None = None) -> int:
     """Answer questions and score them, in a new run or one to continue, in parts by `workers`; returns the status."""
     given = words.read(verb, arguments, TAKES)
-    wanted = given.words["continue_from"]
-    earlier = None if wanted is None else resumed(given, wanted, batch=True)
-    settings, request = earlier or (resolve(given.settings, source=given.sources), NEW_RUN)
+    settings, request = begun_or_resumed(given, given.words["continue_from"], batch=True)
     words.print_lines(settings)
     with lines_kept_for_log():
         answer = planned(settings, request, workers)

@@ -10,9 +10,7 @@ from roomscout.cluster.in_parts import Workers
 from roomscout.command import ask, words
 from roomscout.command.eval import planned
 from roomscout.command.reports import complete
-from roomscout.edge.request import NEW_RUN
-from roomscout.edge.resolve import resolve
-from roomscout.edge.resuming import resumed
+from roomscout.edge.resuming import begun_or_resumed
 from roomscout.runs import NEWEST
 
 log = logging.getLogger(__name__)
@@ -27,8 +25,7 @@ def main(arguments: Sequence[str], workers: Workers | None = None) -> int:
         raise UsageError(f"resume takes one run, got {' '.join(runs)}: resume one after the other")
     given = words.read("resume", flags, TAKES)
     wanted = runs[0] if runs else NEWEST
-    earlier = resumed(given, wanted, given.words["batch"], given.words["retry_failed"])
-    settings, request = earlier or (resolve(given.settings, source=given.sources), NEW_RUN)  # a part that begins
+    settings, request = begun_or_resumed(given, wanted, given.words["batch"], given.words["retry_failed"])
     words.print_lines(settings)
     before = 0 if request.run is None else len(request.run.rows)
     show_view = None if request.ply is None else ask.shown_turns(settings)

@@ -9,7 +9,7 @@ from roomscout.base.errors import ConfigError, flag
 from roomscout.data.parts import Part
 from roomscout.edge.declaring import Role
 from roomscout.edge.flags import Given
-from roomscout.edge.request import Request
+from roomscout.edge.request import NEW_RUN, Request
 from roomscout.edge.resolve import absolute, read_saved, resolve
 from roomscout.edge.settings import DEFAULTS, SETTINGS, VERB_WORDS, Settings, names_of
 from roomscout.runs import NEWEST, RunError
@@ -52,16 +52,19 @@ def saved_settings(run: RunReader) -> Settings:
     return read_saved({name: value for name, value in values.items() if name not in VERB_WORDS}, str(file))
 
 
-def resumed(
-    given: Given, wanted: str, batch: bool = False, retry_failed: bool = False
-) -> tuple[Settings, Request] | None:
-    """What a command line resumes, which names a run or wants the newest, and with which settings; None if a part
-    should begin that has no run yet. Raises RunError or ConfigError, also for settings that would change answers."""
+def begun_or_resumed(
+    given: Given, wanted: str | None, batch: bool = False, retry_failed: bool = False
+) -> tuple[Settings, Request]:
+    """The settings of a command line, and the run that it resumes, `wanted` by name or as the newest; or a new run if
+    none is wanted, or a part that has none yet. Raises RunError or ConfigError, also for settings that would change
+    answers."""
     changes = {name: value for name, value in given.settings.items() if name != "name"}
-    root = absolute(Path(changes.get("log_root", DEFAULTS["log_root"])))
-    folder = folder_to_resume(wanted, root, changes.get("shard"), given.settings.get("name"), batch)
+    folder = None
+    if wanted is not None:
+        root = absolute(Path(changes.get("log_root", DEFAULTS["log_root"])))
+        folder = folder_to_resume(wanted, root, changes.get("shard"), given.settings.get("name"), batch)
     if folder is None:
-        return None
+        return resolve(given.settings, source=given.sources), NEW_RUN
     run = RunReader(folder)
     scan = run.facts.config["ply"]
     settings = resolve(changes, saved_settings(run), given.sources, scan is not None)
