@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from roomscout import UpAxis
 from roomscout.base.shots import VIEW
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
 from roomscout.data.questions import Question

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class MoverEntry(NamedTuple):
-    """A mover, made with the run's seed, the views' intrinsics, and whether it may leave its place."""
+    """A mover, made with the run's seed."""
 
     target: str  # its class, a `Mover`, as module:Class
     title: str  # for titles of runs

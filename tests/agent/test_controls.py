@@ -17,7 +17,7 @@ from simple_rooms import box, closed_room, scene_of
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.movers import GreedyCoverage
 from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts, load_prompts
-from roomscout.agent.state import QuestionState
+from roomscout.agent.state import QuestionState, Rules
 from roomscout.base.errors import ConfigError
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.edge.memory import suited_to_model
@@ -55,12 +55,13 @@ def answering(answer_from: int = 0, **numbers: float) -> ModelPolicy:
     return ModelPolicy(ScriptedBackend(reply), prompts=Prompts())
 
 
-def moved(scene: Scene, mover: Any, steps: int) -> list[CameraPose]:
+def moved(scene: Scene, name: str, steps: int, translation: bool = True) -> list[CameraPose]:
     """The poses through which a mover takes a camera in a scene."""
+    mover = resolve_name(MOVERS[name].target)(0)
     library = OneSceneLibrary(scene, {"1": START}, make_renderer("raycast"), CAMERA)
     env = ExplorationEnv(library, steps)
     env.reset(QUESTION)
-    state = QuestionState(1, QUESTION, steps)
+    state = QuestionState(1, QUESTION, steps, rules=Rules(translation=translation))
     state.begin(env)
     poses = [START]
     for _ in range(steps):
@@ -85,20 +86,16 @@ def poses_of(folder: Path) -> dict[EpisodeId, list[CameraPose]]:
     return {episode: [turn.pose for turn in turns_of(folder, episode)] for episode in RunReader(folder).begun}
 
 
-def mover(name: str, translation: bool = True) -> Any:
-    return resolve_name(MOVERS[name].target)(0, CAMERA.intrinsics, translation)
-
-
 class TestMovers:
     @pytest.mark.parametrize("steps", [1, 8])
     def test_the_views_of_a_spin_divide_the_circle_evenly(self, steps: int):
-        poses = moved(closed_room(), mover("spin"), steps)
+        poses = moved(closed_room(), "spin", steps)
         headings = [pose.heading_deg for pose in poses]
         assert headings == pytest.approx(np.arange(steps + 1) * 360 / (steps + 1), abs=0.05 * steps)
         assert all(np.array_equal(pose.position, START.position) for pose in poses)
 
     def test_a_random_move_is_never_stopped(self):
-        poses = moved(DIVIDED, mover("random"), 30)
+        poses = moved(DIVIDED, "random", 30)
         assert len({pose.heading_deg for pose in poses}) > 20
         for before, after in pairwise(poses):
             step = float(np.linalg.norm(after.position - before.position))
@@ -107,11 +104,11 @@ class TestMovers:
 
     @pytest.mark.parametrize("name", ["random", "coverage"])
     def test_movers_without_translation_only_turn(self, name: str):
-        poses = moved(DIVIDED, mover(name, translation=False), 5)
+        poses = moved(DIVIDED, name, 5, translation=False)
         assert {tuple(pose.position) for pose in poses} == {tuple(START.position)}
 
     def test_coverage_takes_the_reachable_pose_that_shows_the_most_new_surface(self):
-        poses = moved(DIVIDED, mover("coverage"), 2)
+        poses = moved(DIVIDED, "coverage", 2)
         library = OneSceneLibrary(DIVIDED, {"1": START}, make_renderer("raycast"), CAMERA)
         coverage = SurfaceCoverage(DIVIDED)
         for here, chosen in pairwise(poses):
