@@ -116,11 +116,7 @@ def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
     if len({(of_part.judge, of_part.prompts_sha256) for of_part in marks}) > 1:
         log.warning("The parts are marked by different judges: judge the merged run, with roomscout rescore")
         return []
-    return [
-        Mark(id, answer, mark, of_part.judge, of_part.prompts_sha256)
-        for of_part in marks
-        for (id, answer), mark in of_part.by_answer.items()
-    ]
+    return [line for of_part in marks for line in of_part.lines]
 
 
 def take_part(run: RunWriter, part: FoundPart, kinds: Mapping[str, AnswerKind]) -> bool:

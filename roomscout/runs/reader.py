@@ -121,11 +121,7 @@ class RunReader:
         if len(judges) > 1:
             raise RunError(f"{self.folder / MARKS_FILE} has marks of several judges: keep the lines of one")
         judge, prompts_sha256 = judges[0]
-        by_answer = {(mark.id, mark.answer): mark.mark for mark in marks}
-        read = sum(mark.tokens[0] for mark in marks)
-        cached = sum(mark.tokens[1] for mark in marks)
-        written = sum(mark.tokens[2] for mark in marks)
-        return Marks(judge, prompts_sha256, by_answer, (read, cached, written))
+        return Marks(judge, prompts_sha256, marks)
 
     @property
     def rows(self) -> list[ResultRow]:

@@ -2,8 +2,9 @@
 summary.json, see docs/run-folder.md."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
@@ -99,12 +100,21 @@ class Mark(Record):
 
 @dataclass(frozen=True)
 class Marks:
-    """All marks of a run, which are those of one judge, by question id and answer."""
+    """All marks of a run, which are those of one judge."""
 
     judge: str
     prompts_sha256: str
-    by_answer: Mapping[tuple[str, str], int]
-    tokens: tuple[int, int, int] = (0, 0, 0)
+    lines: Sequence[Mark]  # as recorded
+
+    @cached_property
+    def by_answer(self) -> dict[tuple[str, str], int]:
+        """The marks by question id and answer."""
+        return {(line.id, line.answer): line.mark for line in self.lines}
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens that the judge read, of these the cached, and those that it wrote."""
+        return [sum(counts) for counts in zip(*(line.tokens for line in self.lines), strict=True)]
 
     def scored(self, row: ResultRow) -> ResultRow:
         """The row with the score of its mark; 0 without an answer. A row without a mark stays as it is."""

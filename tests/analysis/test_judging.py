@@ -191,10 +191,12 @@ def test_parts_keep_their_marks_when_they_are_merged(config: Settings, tmp_path:
         parts.append(outcome.folder)
         run = RunWriter(outcome.folder)
         for row in run.rows:
-            run.mark(Mark(row.id, str(row.answer), 4, "marker-1", "0" * 8))
+            run.mark(Mark(row.id, str(row.answer), 4, "marker-1", "0" * 8, (100, 20, 3)))
         run.close()
-    asked = merge(tmp_path / "merged", parts).asked
-    assert (asked.scored, asked.overall) == (4, 75.0)
+    summary = merge(tmp_path / "merged", parts)
+    assert (summary.asked.scored, summary.asked.overall) == (4, 75.0)
+    assert summary.judge is not None
+    assert (summary.judge.prompt_tokens, summary.judge.cached_tokens, summary.judge.generated_tokens) == (400, 80, 12)
 
 
 # ---- at the end of a run ----------------------------------------------------------------------------------------
