@@ -1,6 +1,6 @@
 """The plot of a study, as SVG."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from roomscout.analysis.report.svg import Dot, Drawing, Scale, dot_plot, steps_axis, ticks, x_axis, y_axis
 from roomscout.analysis.study.tables import Losses, Results, most_in
@@ -25,7 +25,7 @@ def plot_of(results: Results) -> str:
     # else a row for each cell, with a dashed line at the first one
     dots = [_dot(cell.overall, cell.cell.name) for cell in results.cells if cell.overall is not None]
     left = 16 + NAME_PX * max(len(dot.name) for dot in dots)
-    low, high = _range(_edges(results))
+    low, high = _range(result.overall for result in results.cells)
     label = "The overall of each cell with its interval"
     axis = f"{_axis(low)}, with {INTERVAL}"
     return dot_plot(dots, (low, high), label, axis, left, 28, (dots[0].value, "ideal"))
@@ -36,20 +36,20 @@ def _axis(low: float) -> str:
     return "overall, percent" + (f" (from {low:.0f} on, not from 0)" if low > 0 else "")
 
 
-def _edges(results: Results) -> list[float]:
-    scores = [result.overall for result in results.cells if result.overall is not None]
-    return [edge for score in scores for edge in (score.percent, *(score.interval or ()))]
+def _edges(scores: Iterable[Estimate | None]) -> list[float]:
+    return [edge for score in scores if score is not None for edge in (score.percent, *(score.interval or ()))]
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    space = 0.08 * (max(values) - min(values)) or 5.0
-    return max(0.0, min(values) - space), min(100.0, max(values) + space)
+def _range(scores: Iterable[Estimate | None]) -> tuple[float, float]:
+    edges = _edges(scores)
+    space = 0.08 * (max(edges) - min(edges)) or 5.0
+    return max(0.0, min(edges) - space), min(100.0, max(edges) + space)
 
 
 def _curves(results: Results) -> str:
     """The overall by the number of moves, a curve for each series; the horizontal axis has a step per number."""
     left, right, width, height, top = 64, 70, 450, 280, 12
-    low, high = _range(_edges(results))
+    low, high = _range(result.overall for result in results.cells)
     cells = [result.cell for result in results.cells]
     numbers = sorted({cell.moves for cell in cells if cell.moves is not None})
     across = Scale(-0.3, len(numbers) - 0.7, left, width - right)
@@ -76,9 +76,7 @@ def _turn_curves(results: Results) -> str:
     """The overall by turn, if each were the last: a curve for each cell, with its name at the end."""
     left, width, height, top = 64, 620, 340, 12
     cells = [result for result in results.cells if result.by_turn]
-    scores = [score for result in cells for score in result.by_turn]
-    edges = [edge for score in scores for edge in (score.percent, *(score.interval or ()))]
-    low, high = _range(edges)
+    low, high = _range(score for result in cells for score in result.by_turn)
     across = Scale(-0.3, results.turns - 0.7, left, width - 110)
     up = Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by turn, if each were the last")
@@ -108,8 +106,7 @@ def _dot(estimate: Estimate, name: str = "") -> Dot:
 
 def _losses(losses: Losses) -> str:
     """A row for each score and a column of bars for each step, as SVG: full bars are the one that is most."""
-    every = [loss for of_score in losses.values() for loss in of_score]
-    edges = [0.0, *(edge for loss in every for edge in (loss.percent, *(loss.interval or ())))]
+    edges = [0.0, *_edges(loss for of_score in losses.values() for loss in of_score)]
     low = min(edges) - 1.0
     high = max(edges) + 1.0
     left = 16 + NAME_PX * max(map(len, losses))
