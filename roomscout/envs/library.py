@@ -197,29 +197,27 @@ class ScanLibrary:
         return self._sha256[path]
 
 
+@dataclass(eq=False)
 class OneSceneLibrary(SceneLibrary):
-    """A scene in memory. Each question starts at its own pose: `starts`, by question id."""
+    """A scene in memory. Each question starts at its own pose."""
 
-    def __init__(
-        self, scene: Scene, starts: Mapping[str, CameraPose], renderer: Renderer, camera: CameraSettings
-    ) -> None:
-        self.renderer = renderer
-        self.camera = camera
-        self.cache_bytes = math.inf  # the scene is there anyway
-        self._scene = scene
-        self._starts = starts
+    scene: Scene  # of all questions
+    starts: Mapping[str, CameraPose]  # by question id
+    renderer: Renderer  # of all views
+    camera: CameraSettings  # of all views
+    cache_bytes: float = math.inf  # the scene is there anyway
 
     def scene_of(self, question: Question) -> Scene:
         """The scene, whatever the question."""
-        return self._scene
+        return self.scene
 
     def first_view(self, question: Question) -> FirstView:
         """The view from the question's start, raises RenderError."""
-        return FirstView.at(self._starts[question.id], self._scene, self.renderer, self.camera.intrinsics)
+        return FirstView.at(self.starts[question.id], self.scene, self.renderer, self.camera.intrinsics)
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """Raises SceneError: no boxes are known."""
-        raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave them out", setting="given")
+        raise SceneError(f"{self.scene.name}: the boxes of its objects are not known: leave them out", setting="given")
 
 
 def require_recorded(path: Path, scan: ScanRecord) -> None:

@@ -120,8 +120,7 @@ class RunReader:
         judges = list(dict.fromkeys((mark.judge, mark.prompts_sha256) for mark in marks))
         if len(judges) > 1:
             raise RunError(f"{self.folder / MARKS_FILE} has marks of several judges: keep the lines of one")
-        judge, prompts_sha256 = judges[0]
-        return Marks(judge, prompts_sha256, marks)
+        return Marks(*judges[0], marks)
 
     @property
     def rows(self) -> list[ResultRow]:

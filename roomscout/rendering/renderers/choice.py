@@ -1,6 +1,7 @@
 """Creates a renderer by name, or the best one that works here."""
 
 import logging
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -85,8 +86,5 @@ def best_renderer(cuda_device: int | None = None) -> str:
     Starts a process to find out, unless there is no device that could be one."""
     if not any(any(Path("/dev").glob(pattern)) for pattern in _GPU_DEVICES):
         return "raycast"
-    child = ChildRenderer("pyrender", cuda_device)
-    try:
+    with closing(ChildRenderer("pyrender", cuda_device)) as child:
         return "pyrender" if _draws_on_gpu(child) else "raycast"
-    finally:
-        child.close()
