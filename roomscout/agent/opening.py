@@ -11,12 +11,10 @@ from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.spec import RunSpec
 from roomscout.envs.films import FilmLibrary
-from roomscout.envs.library import ScanLibrary, SceneLibrary
+from roomscout.envs.library import ScanLibrary, SceneLibrary, cache_for
 from roomscout.models.engines import make_backend
 from roomscout.models.transformers.backend import SET_BY_LOADING, TransformersBackend
-from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers import Renderer, RendererStart
-from roomscout.rendering.scene import SceneCache
 from roomscout.runs.reader import RunReader
 
 
@@ -72,9 +70,8 @@ def _library_of(spec: RunSpec, renderer: Renderer, stack: ExitStack) -> SceneLib
     world = spec.world
     if world.make_library is not None:
         return world.make_library(world, renderer)
-    draws_splats = renderer.name in RENDERERS and RENDERERS[renderer.name].splats
-    scenes = SceneCache(cache_bytes(), world.up_axis, world.scale, as_points=not draws_splats)
-    library = ScanLibrary(renderer, world.camera, scenes, world.scan_root, world.ply, world.layouts)
+    scenes = cache_for(renderer, cache_bytes(), world.up_axis, world.scale)
+    library = ScanLibrary(renderer, world.camera, world.scan_root, world.ply, world.layouts, scenes)
     stack.callback(library.close)
     if world.ply is not None:
         library.load_ahead(spec.questions.here)  # while the weights are loaded

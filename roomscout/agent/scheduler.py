@@ -49,7 +49,8 @@ class Scheduler:
         self._cohort, self._last_joined = 0, False
 
     def admit(self, most: int | None = None) -> list[QuestionState]:
-        """Admit the next cohort, at `most` so many, once the last is finished; with refill and last, as places free."""
+        """Admit the next cohort once the last is finished; with refill, and of the last cohort, one per free place. At
+        `most` so many, if given."""
         self._begun = self.begun
         is_last = self.more is None and len(self._waiting) <= self.batch_size
         joins = self.refill or (self.concurrency is None and is_last)

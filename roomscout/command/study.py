@@ -333,8 +333,8 @@ def _is_merged(target: Path, parts: Sequence[Path]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the verb. Returns 0; 1 if a question failed; 2 if the study cannot run; else the exit status of the run that
-    stopped, such as 130 after an interrupt. Raises ConfigError and UsageError about flags."""
+    """Run the verb. Returns 0; 1 if a question failed; else the exit status of the run that stopped, such as 130 after
+    an interrupt. Raises ConfigError, UsageError, RunError, BenchmarkError or QuestionError if the study cannot run."""
     presets = "\n".join(f"  {name:<10}{preset.does}" for name, preset in PRESETS.items())
     parser = Parser(
         prog="roomscout study",

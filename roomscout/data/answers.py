@@ -322,6 +322,8 @@ class Pose(AnswerKind):
 
     near_m: float = 0.25
     near_deg: float = 15.0
+    wide_m: float = 0.5
+    wide_deg: float = 30.0
 
     name = "pose"
     judges_camera = True
@@ -359,13 +361,13 @@ class Pose(AnswerKind):
         return math.dist(pose[:3], goal[:3]), math.degrees(angle)
 
     def score(self, answer: str | float | None, truth: str) -> float:
-        return float(self._within(self.apart(answer, truth), times=1))
+        return float(_within(self.apart(answer, truth), self.near_m, self.near_deg))
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
-        """`distance_m` and `angle_deg` from the ground truth, `success_wide` within twice as much, and `spl`,
+        """`distance_m` and `angle_deg` from the ground truth, `success_wide` within `wide_m` and `wide_deg`, and `spl`,
         the score times the shortest path over the own one, if that is not shorter (arXiv:1807.06757)."""
         apart = self.apart(answer, truth)
-        scores = {"success_wide": float(self._within(apart, times=2))}
+        scores = {"success_wide": float(_within(apart, self.wide_m, self.wide_deg))}
         if apart is not None:
             scores |= {"distance_m": round(apart[0], 6), "angle_deg": round(apart[1], 6)}
         if (shortest := _numbers(truth, (6,))) is not None:
@@ -379,10 +381,9 @@ class Pose(AnswerKind):
         apart = {answer: [self.apart(answer, other) or (math.inf, 0.0) for other in answers] for answer in answers}
         return min(apart, key=lambda answer: sum(metres + degrees / 60 for metres, degrees in apart[answer]))
 
-    def _within(self, apart: tuple[float, float] | None, times: int) -> bool:
-        if apart is None:
-            return False
-        return apart[0] <= times * self.near_m + 1e-9 and apart[1] <= times * self.near_deg + 1e-9
+
+def _within(apart: tuple[float, float] | None, most_m: float, most_deg: float) -> bool:
+    return apart is not None and apart[0] <= most_m + 1e-9 and apart[1] <= most_deg + 1e-9
 
 
 LETTER_KIND = Letter()

@@ -82,8 +82,7 @@ def _films(basis: Basis, video: VideoProtocol) -> FilmSettings:
 
 
 def require_scans(basis: Basis, world: WorldSpec) -> None:
-    """Log how many scenes have a scan, or a video; for a new run, raise ScanNotFound if none has, and ConfigError if
-    boxes are told and no scan has known ones."""
+    """Log how many scenes have a scan or video. A new run without: ScanNotFound; without told boxes: ConfigError."""
     if world.makes_scans or world.make_library is not None:
         return
     questions = basis.questions.here
@@ -108,7 +107,7 @@ def _require_boxes(questions: Sequence[Question], world: WorldSpec) -> None:
     boxes = KnownBoxes()
     errors = list[BoxError]()
     found = scans_there(questions, world.scan_root, world.layouts)
-    for question, path in found if world.ply is None else [(questions[0], world.ply)]:
+    for question, path in found if world.ply is None else [(question, world.ply) for question in questions[:1]]:
         try:
             known_boxes(boxes, path, question.scene_name)
             return

@@ -154,8 +154,7 @@ class ExplorationEnv:
         return before + tuple(box for box in seen if box not in before)
 
     def step(self, action: CameraMove) -> Observation:
-        """Turn, move as far as bounds and surfaces allow, and render the images. Raises ValueError if no moves are
-        left, RenderError if they cannot be rendered."""
+        """Turn, move as far as bounds and surfaces allow, and render. ValueError without moves left, or RenderError."""
         return self.resume(self.outcome(action))
 
     def resume(self, outcome: MoveOutcome, images: tuple[Shot, ...] = ()) -> Observation:

@@ -20,6 +20,7 @@ from roomscout.data.scan_frames import ScanFrame, Start
 from roomscout.data.scans import LAYOUTS, Layouts, ScanRecord, scan_of, scan_sha256
 from roomscout.envs.object_boxes import known_boxes, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers import Renderer, RenderError
 from roomscout.rendering.scene import Scene, SceneCache, SceneError, load_scene
 from roomscout.rendering.views import FirstView, eye_z_m, first_view
@@ -94,6 +95,12 @@ def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSet
     return FirstView.at(pose, scene, renderer, camera.intrinsics)
 
 
+def cache_for(renderer: Renderer, most_bytes: int, up_axis: UpAxis = "auto", scale: float = 1.0) -> SceneCache:
+    """A cache of scenes for a renderer: where it draws no splats, they are points."""
+    draws_splats = renderer.name in RENDERERS and RENDERERS[renderer.name].splats
+    return SceneCache(most_bytes, up_axis, scale, as_points=not draws_splats)
+
+
 class ScanLibrary:
     """Loads scans below `scan_root`, or `ply` for all questions, and renders their views, one first view for all
     questions about a scan without a start. `scenes` keeps scans beside those in use."""
@@ -102,11 +109,12 @@ class ScanLibrary:
         self,
         renderer: Renderer,
         camera: CameraSettings,
-        scenes: SceneCache,
-        scan_root: Path,
+        scan_root: Path = Path("scans"),
         ply: Path | None = None,
         layouts: Layouts = LAYOUTS,
+        scenes: SceneCache | None = None,
     ) -> None:
+        scenes = scenes or cache_for(renderer, 2**32)
         self.renderer = renderer
         self.camera = camera
         self.cache_bytes: float = scenes.max_bytes

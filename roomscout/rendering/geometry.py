@@ -122,12 +122,16 @@ def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> G
 
 def compact(faces: np.ndarray, vertices: np.ndarray, *columns: np.ndarray | None) -> tuple[Any, ...]:
     """Faces (M, 3) of the vertices that they use, and the rows of these in `vertices` (N, 3) and `columns` (N, ...)."""
-    used = np.zeros(len(vertices), dtype=bool)
-    used[faces] = True
-    if used.all():
-        return faces, vertices, *columns
-    new_index = np.cumsum(used, dtype=np.int32) - 1
-    return new_index[faces], vertices[used], *(None if column is None else column[used] for column in columns)
+    if faces.size < len(vertices):  # one of many parts that share the vertices of all
+        used, corners = np.unique(faces, return_inverse=True)
+        corners = corners.reshape(faces.shape).astype(np.int32)
+    else:
+        used = np.zeros(len(vertices), dtype=bool)
+        used[faces] = True
+        if used.all():
+            return faces, vertices, *columns
+        corners = (np.cumsum(used, dtype=np.int32) - 1)[faces]
+    return corners, vertices[used], *(None if column is None else column[used] for column in columns)
 
 
 def coloured(geometry: Geometry) -> Geometry:

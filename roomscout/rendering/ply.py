@@ -97,8 +97,7 @@ def _read_header(file: BinaryIO) -> tuple[list[Element], str, bool]:
 
 
 def _triangles(faces: Table, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(M, 3) int32 triangles of all polygons, and (M,) the row of each. Raises ValueError if there are rows without a
-    list of vertices, or vertices that do not exist."""
+    """(M, 3) int32 triangles of all polygons, and (M,) the row of each. ValueError without vertices that exist."""
     if not faces or not len(next(iter(faces.values()))):
         return NO_FACES, np.zeros(0, dtype=np.int64)
     polygons = next((column for name, column in faces.items() if name.lower() in _POLYGONS), None)

@@ -307,7 +307,7 @@ MOST_MISSES, HEAP_TRIES = 12, 15
 
 
 def clutter(placer: Placer, goal: int) -> None:
-    """Add tall furniture that hides other, objects on surfaces, and many of four kinds, up to `goal` or what fits."""
+    """Add tall furniture that hides other furniture, things on it, many of four kinds, up to `goal` if it fits."""
     rng = placer.rng
     for kind in rng.permutation(_DIVIDERS)[: _randint(rng, 2, 4)]:
         placer.in_open(str(kind), spare=0.35, turn=8)

@@ -55,7 +55,7 @@ class Placer:
     clear: list[OrientedBox] = field(default_factory=list)
 
     def fits(self, box: OrientedBox, supported_by: int | None = None, strict: bool = True) -> bool:
-        """Whether a box is inside the walls, free of furniture but its support, and if `strict` of clear volumes."""
+        """Whether a box is inside the walls, free of furniture but its support, and if `strict` of what stays clear."""
         if not points_in_polygon(box.footprint, self.plan.corners).all() or box.top > self.plan.height:
             return False
         others = [item.box for i, item in enumerate(self.items) if i != supported_by]

@@ -193,8 +193,7 @@ def split_room(level: str, name: str) -> Room:
 
 
 def checked_room(level: str, name: str, questions: Sequence[RoomQuestion]) -> Room:
-    """A room of the split by its name; raises SplitError if the `questions` about it are not true of it here, or
-    its scan is not the one that was shipped, to the bit."""
+    """A room of the split by its name; SplitError if its `questions` are not true here, or its scan is another."""
     room = split_room(level, name)
     rows = json.loads(json.dumps(room_questions(room, numbers_of(name), CANDIDATES)))
     own = dict.fromkeys(OWN_COLUMNS)

@@ -59,8 +59,7 @@ def require_ready(options: argparse.Namespace) -> None:
 
 
 def load_parts(options: argparse.Namespace) -> "tuple[PreTrainedModel, ProcessorMixin, LoraConfig | None]":
-    """The checkpoint's model on this process's device, in bfloat16 on CUDA and in float32 elsewhere, its processor, and
-    what adapts it, None to train all weights; raises ModelError."""
+    """The model on this process's device, in bfloat16 on CUDA, else float32, its processor and adapter; ModelError."""
     import torch
     from peft import LoraConfig
 

@@ -32,7 +32,6 @@ from roomscout.edge.settings import flags_giving
 from roomscout.envs.library import CameraSettings, ScanLibrary
 from roomscout.models.conversation import Conversation
 from roomscout.rendering.renderers.raycast import RaycastRenderer
-from roomscout.rendering.scene import SceneCache
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
 from roomscout.scoring import agreement
@@ -330,7 +329,7 @@ def test_a_person_sees_the_images_that_a_model_sees(
 
 @pytest.fixture(scope="module")
 def library(few: RoomScans) -> Iterator[ScanLibrary]:
-    made = ScanLibrary(RaycastRenderer(), CameraSettings((160, 96), 75.0, 1.6, -15.0), SceneCache(2**32), few.root)
+    made = ScanLibrary(RaycastRenderer(), CameraSettings((160, 96), 75.0, 1.6, -15.0), few.root)
     yield made
     made.close()
 

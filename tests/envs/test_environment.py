@@ -11,14 +11,13 @@ from roomscout.envs.actions import CameraAction, CameraMove
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary, ScanLibrary
 from roomscout.rendering.renderers import RenderError, make_renderer
-from roomscout.rendering.scene import SceneCache
 
 CAMERA = CameraSettings((96, 64), 45.0, 1.6, -15.0)
 
 
 @pytest.fixture(scope="module")
 def library(rooms: RoomScans):
-    made = ScanLibrary(make_renderer("raycast"), CAMERA, SceneCache(2**32), rooms.root)
+    made = ScanLibrary(make_renderer("raycast"), CAMERA, rooms.root)
     yield made
     made.close()
 

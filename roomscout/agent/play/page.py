@@ -85,7 +85,7 @@ def _for_people(text: str, keys: Container[str]) -> str:
 
 def controls_of(state: QuestionState) -> dict[str, Any]:
     """The fields of a reply as JSON values, and the `shortcuts`, which change a field by a button or a key. The space
-    reads the reply of each; those that it cannot, or of several numbers, are left out. Raises ActionSpaceError."""
+    reads the reply of each; unreadable ones, or of several numbers, are left out. Raises ActionSpaceError."""
     space = state.rules.space if state.rules.translation else state.rules.space.at_place
     fields = [_field(name, key) for name, key in space.keys.items()]
     shortcuts: list[dict[str, Any]] = []
@@ -190,8 +190,7 @@ class PlaySite(Site):
         return None
 
     def post(self, path: list[str], query: dict[str, str], body: Any) -> Page | None:
-        """Take a reply, and say how many questions are left: 422 if it cannot be read; 409 with the state if it is to
-        another turn, or to one that has a reply."""
+        """Take a reply, and count what is left: 422 if it is unreadable; 409 and the state if its turn is over."""
         name = self._policy.person(query.get("token", ""))
         if path != ["reply.json"] or name is None or not isinstance(body, dict):
             return None

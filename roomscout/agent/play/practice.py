@@ -10,9 +10,9 @@ from roomscout.rooms import QUESTIONS_PER_TYPE, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
 from roomscout.rooms.room import LEVELS
 
-SEED = 1_999_999
+SEED = 1_999_999  # a seed that no split and no training has
 LEVEL = "furnished"
-TYPE = next(iter(QUESTIONS_PER_TYPE))  # a seed that no split and no training has
+TYPE = next(iter(QUESTIONS_PER_TYPE))
 
 
 def practice_like(state: QuestionState) -> QuestionState:

@@ -70,7 +70,8 @@ class Policy(Protocol):
         self, states: "Sequence[QuestionState]", decided: "Callable[[int, Callable[[], Decision]], None]"
     ) -> None:
         """`decide`, where `decided` is called for each question once its decision can be made: with its index and what
-        makes the decision, perhaps in another thread and while others are undecided, also if an error follows."""
+        makes the decision, perhaps in another thread and while others are undecided. After an error, those it was
+        called for are decided."""
         for index, decision in enumerate(self.decide(states)):
             decided(index, partial(replace, decision))
 

@@ -46,8 +46,7 @@ class StayPolicy(RandomPolicy):
 
 
 class PlannerPolicy(StayPolicy):
-    """Goes to the pose that is the truth on the shortest free path, and then says so: the most that can be scored.
-    Stays where the truth is no pose, or not known."""
+    """Goes to the pose that is the truth on the shortest free path, and says so: the best score. Without one, stays."""
 
     name = "planner"
 

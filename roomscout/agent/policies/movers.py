@@ -159,8 +159,7 @@ def turn_then_move(pose: CameraPose, turn_deg: float, offset: np.ndarray) -> Cam
 
 
 def way_to_truth(env: ExplorationEnv, question: Question) -> list[CameraAction]:
-    """The moves from where the camera is to the pose that a question has as its truth: to its height, and from there on
-    the shortest free path. Raises SceneError if there is none."""
+    """The moves to the pose that is a question's truth: to its height, then the shortest free path, or SceneError."""
     pose = env.observation.pose
     goal = CameraPose.of_text(question.ground_truth or "")
     rise_m = goal.z_m - pose.z_m

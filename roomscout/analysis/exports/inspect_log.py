@@ -32,8 +32,7 @@ KEPT = ("turn", "pose", "action", "clamped", "parse_error", "move")
 
 
 def write(run: RunContents, out: Path) -> tuple[int, list[str]]:
-    """Write an .eval file with images, replies and scores, one answer at a time; a missing image is named in its
-    message. Raises RunError without inspect-ai."""
+    """Write an .eval file with images, replies and scores; missing images are named. RunError without inspect-ai."""
     with importing("inspect_ai", "--to inspect", RunError):
         from inspect_ai.log import condense_sample, write_eval_log
     missing: list[Path] = []

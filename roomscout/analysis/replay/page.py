@@ -35,11 +35,9 @@ SMALLEST_POINT_M = 0.01
 FRUSTUM_SHARE = 0.075  # the length of a drawn camera as a share of the room's longest side
 SCRIPTS = ("room.js", "replay.js")
 COLUMNS = ("places", "colours", "faces")
-FINEST_STEP_M = 1e-3
-"""Places are rounded to steps of this size, or of what makes 16 bits span the mesh."""
+FINEST_STEP_M = 1e-3  # places are rounded to steps of this size, or of what makes 16 bits span the mesh
 MOST_STEPS = 65535
-BLOCK_BITS = 5
-"""Vertices are ordered by blocks of 2 ** BLOCK_BITS steps."""
+BLOCK_BITS = 5  # vertices are ordered by blocks of 2 ** BLOCK_BITS steps
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def _is_option(letter: str | None, option: str) -> bool:
 def _map(
     answer: AnswerContents, facts: RunFacts, plans: FloorPlans, link: Link, missing: list[str]
 ) -> dict[str, Any] | None:
-    """The map with its floor plan and the objects on it, as far as these are known; None without one scan."""
+    """The map with its floor plan and the objects on it, as far as these are known; None without turns in a scan."""
     if not answer.turns or any(turn.frames for turn in answer.turns):
         return None
     image = None

@@ -30,8 +30,8 @@ from roomscout.scoring.agreement import agreement_lines, people_table
 
 REPORT_FILE = "report.html"
 EMBEDDED_FILE = "report_embedded.html"
-STYLES = ("tabulator/tabulator.min.css", "palette.css", "report.css")
-SCRIPTS = ("tabulator/tabulator.min.js", "report.js")  # the assets that a page loads, in their order
+STYLES = ("tabulator/tabulator.min.css", "palette.css", "report.css")  # that a page loads, in their order
+SCRIPTS = ("tabulator/tabulator.min.js", "report.js")  # likewise
 JPEG_QUALITY = 88
 MAIN_FACTS = 9  # how many facts the head of a report shows before it folds the others
 

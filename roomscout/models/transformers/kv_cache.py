@@ -150,8 +150,7 @@ class KVStore:
         self._fork_keys = count(-1, -1)  # conversations have keys from 0
 
     def reusable(self, encoded: EncodedConversation) -> int:
-        """How many of the first ids are cached (of an alternative, with its origin), up to the first that differs or
-        belongs to another view; at least one is left to compute."""
+        """How many first ids are cached (by an origin, too), up to one that differs or is of another view; not all."""
         row = self._rows.get((encoded.origin or encoded).key)
         if row is None:
             return 0

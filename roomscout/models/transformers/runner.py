@@ -322,8 +322,9 @@ class ModelRunner:
         starts = [len(row.ids) for row in cached.live]
         parts = list(zip(batch, starts, ends, strict=True))
         padded = partial(pad_sequence, batch_first=True, padding_side="left")
-        ids = padded([torch.tensor(row.ids[start:end]) for row, start, end in parts], padding_value=self._pad_id)
-        mask = padded([torch.ones(end - start, dtype=torch.bool) for _, start, end in parts])
+        new_ids = [torch.tensor(row.ids[start:end], dtype=torch.long) for row, start, end in parts]
+        ids = padded(new_ids, padding_value=self._pad_id)
+        mask = padded([torch.ones(max(0, end - start), dtype=torch.bool) for _, start, end in parts])
         positions = padded([row.positions[:, start:end].T for row, start, end in parts])
         turns = [turn for row, start, _ in parts for turn in row.turns_after(start)]
         return _Prefill(ids, mask, positions.permute(2, 0, 1).contiguous(), turns)

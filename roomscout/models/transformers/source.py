@@ -69,8 +69,6 @@ def file_here(checkpoint: str, name: str) -> Path | None:
     if folder.is_dir():
         return folder / name if (folder / name).is_file() else None
     model, revision = id_and_revision(checkpoint)
-    if model.count("/") != 1:
-        return None
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(model, name, revision=revision)
@@ -79,6 +77,7 @@ def file_here(checkpoint: str, name: str) -> Path | None:
 
 def hub_revision(checkpoint: str) -> str | None:
     """The commit of a checkpoint in the hub's cache, of a hub id or of a folder there; None if it is not known."""
-    config = file_here(checkpoint, "config.json")
+    is_known = Path(checkpoint).expanduser().is_dir() or id_and_revision(checkpoint)[0].count("/") == 1
+    config = file_here(checkpoint, "config.json") if is_known else None
     folder = Path() if config is None else config.parent.resolve()
     return folder.name if folder.parent.name == "snapshots" else None

@@ -40,7 +40,7 @@ Capture = Callable[[Step], Step]  # captures a step's kernels unrun; the result 
 def require_compiler(device: torch.device) -> None:
     """Raise ModelError unless steps can be compiled for this device: CUDA, with a C++ compiler and Triton."""
     if device.type != "cuda":
-        why = f"only for CUDA: on the {device.type}, runs with compiled steps take longer in all, so leave it out"
+        why = f"only for CUDA: on the {device.type}, runs with compiled steps take longer in all: turn it off"
         raise ModelError(why, setting="compile")
     try:
         torch.compile(torch.neg)(torch.zeros(2, device=device))

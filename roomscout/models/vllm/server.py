@@ -316,7 +316,7 @@ def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: 
 
 
 def server_environment(key: str, model: str, device: str, gpus: int) -> dict[str, str]:
-    """The environment of a server on all GPUs, or `gpus` from a numbered `device` on, with the key, unlike commands."""
+    """The environment of a server on all GPUs, or `gpus` from a numbered `device` on, and its key for nobody else."""
     variables = plain_environment() | {"VLLM_API_KEY": key, "VLLM_NO_USAGE_STATS": "1"}
     if Path(model).expanduser().is_dir():
         variables["HF_HUB_OFFLINE"] = "1"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class _Tiles(Views):
-    """Views of any size, each resized to the grid of square tiles of the closest aspect ratio, and a whole one."""
+    """Views of any size, each in the grid of square tiles of the closest aspect ratio, and if several one of it all."""
 
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """A fixed number per tile, plus the start and end tokens of an image."""
