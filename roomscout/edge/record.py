@@ -15,7 +15,7 @@ from roomscout.agent.spec import QuestionSpec, RecordSpec, WorldSpec, with_rende
 from roomscout.agent.state import Rules
 from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.benchmark_folders import BENCHMARK_YAML
-from roomscout.data.benchmarks import benchmark_names, is_code
+from roomscout.data.benchmarks import benchmark_names
 from roomscout.data.questions import fingerprint
 from roomscout.edge.basis import Basis
 from roomscout.edge.declaring import Role
@@ -120,8 +120,7 @@ def scoring_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     name = settings["benchmark"]
     if name in benchmark_names():
         return found
-    sha256 = _code_sha256(name) if is_code(name) else _sha256(Path(name, BENCHMARK_YAML))
-    return found | _by_hash("benchmark", name, sha256)
+    return found | _by_hash("benchmark", name, _sha256(Path(name, BENCHMARK_YAML)) or _code_sha256(name))
 
 
 def answerer_of(settings: Mapping[str, Any]) -> dict[str, Any]:
