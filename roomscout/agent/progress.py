@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LINE_EVERY_S, LINE_EVERY_SHARE, LINE_REST_S = 60.0, 0.05, 5.0
-"""Without a bar, lines report progress: after so many seconds or this share of the questions, and this rest."""
+"""Without a bar, a line reports progress after so many seconds, or this share of the questions and this rest."""
 
 
 class Progress:

@@ -234,7 +234,8 @@ class QuestionState:
             self.conversation.append(turn.reply.message)
 
     def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
-        """The decision in a reply, by default to this turn, and its truncation. AnswerKindError or ActionSpaceError."""
+        """The decision in a reply, by default to the current turn; a model is going to read that it was truncated.
+        Raises AnswerKindError or ActionSpaceError."""
         is_last = self.is_last_turn if last_turn is None else last_turn
         place = SeenPlace(self.observation, self.environment.sight)
         parsed = parse_action(reply.text, self.question, is_last, self.rules.space, place)

@@ -267,7 +267,7 @@ def settings_in_python(
     log_root: str | Path | None = None,
     one_scan: bool = False,
 ) -> Settings:
-    """The settings of a function's own arguments, `values`, and others; ConfigError if one is wrong or useless."""
+    """The settings of a function's own arguments, `values`, and others; ConfigError if one is invalid or unused."""
     takes_seed = isinstance(policy, str | type)
     for name in settings:
         if name in OF_COMMAND or name in values:

@@ -24,7 +24,6 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
     settings = basis.settings
     if basis.video is not None:
         return Rules(video=basis.video, native=_is_native(basis, world))
-    questions = basis.questions
     rules = Rules(
         moves=settings.who_moves,
         at_once=settings.present == "once",
@@ -46,7 +45,7 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
     mover = named_mover(settings.who_moves, settings.seed)
     if settings.moves_of is not None:
         views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS and value != "auto"}
-        mover = RecordedMoves(settings.moves_of, views, questions.here, questions.samples, settings.steps)
+        mover = RecordedMoves(settings.moves_of, views, basis.questions.here, basis.questions.samples, settings.steps)
     return replace(rules, prompts=prompts, form=form, mover=mover)
 
 

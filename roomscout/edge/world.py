@@ -82,7 +82,8 @@ def _films(basis: Basis, video: VideoProtocol) -> FilmSettings:
 
 
 def require_scans(basis: Basis, world: WorldSpec) -> None:
-    """Log how many scenes have a scan or video. A new run without: ScanNotFound; without told boxes: ConfigError."""
+    """Log how many scenes have a scan, or a video; for a new run, raise ScanNotFound if none has, and ConfigError if
+    boxes are told and no scan has known ones."""
     if world.makes_scans or world.make_library is not None:
         return
     questions = basis.questions.here

@@ -46,7 +46,7 @@ class StayPolicy(RandomPolicy):
 
 
 class PlannerPolicy(StayPolicy):
-    """Goes to the pose that is the truth on the shortest free path, and says so: the best score. Without one, stays."""
+    """Goes to the pose that is the truth on the shortest free path, and says so: the best score. Else it stays."""
 
     name = "planner"
 

@@ -150,7 +150,7 @@ class KVStore:
         self._fork_keys = count(-1, -1)  # conversations have keys from 0
 
     def reusable(self, encoded: EncodedConversation) -> int:
-        """How many first ids are cached (by an origin, too), up to one that differs or is of another view; not all."""
+        """How many first ids are cached, with an origin's, up to one that differs or of another view; never all."""
         row = self._rows.get((encoded.origin or encoded).key)
         if row is None:
             return 0
