@@ -198,7 +198,8 @@ class Benchmark:
     more_columns: tuple[str, ...] = ()  # that a row may have
     read_json: JsonReader | None = None  # the rows from a .json file's content and path; None if that is a list of rows
     read_row: Callable[[QuestionRow], QuestionRow] = lambda row: row  # into COLUMNS and OWN_COLUMNS, or QuestionError
-    asks: Callable[[QuestionRow], bool] = lambda row: True  # False leaves a row out; raises ValueError if unclear
+    leaves_out: Callable[[QuestionRow], str] = lambda row: ""
+    """Why a row is not asked, to follow "left out since"; empty if it is. Raises ValueError if that is unclear."""
     folder: Callable[[], Path] | None = None
     """Instead of a source: makes or finds a folder of questions.jsonl (.json, .csv, ...) and scans; QuestionError."""
     make_scans: Callable[[Iterable[tuple[str, str]]], None] | None = None

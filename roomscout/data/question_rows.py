@@ -1,5 +1,7 @@
 """Reads rows of question files as questions, and names everything that is wrong with them."""
 
+import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +13,7 @@ from pydantic import BeforeValidator, StringConstraints
 
 from roomscout.base.loading import code_of_others
 from roomscout.base.record import Record
-from roomscout.base.text import escaped, listed
+from roomscout.base.text import counted, escaped, listed
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.options import Options, read_options
@@ -19,6 +21,8 @@ from roomscout.data.pictures import Picture
 from roomscout.data.question import UNDECLARED, AnswerKindError, Question, why_no_truth, with_kind
 from roomscout.data.question_files import AS_GIVEN, COLUMNS, OPTIONAL_COLUMNS, NumberedRow, QuestionError, QuestionRow
 from roomscout.data.scan_frames import ScanFrame, Start, is_empty, scan_path
+
+log = logging.getLogger(__name__)
 
 OWN_DATASET = "own"  # the dataset of rows that name their scan file and no dataset
 SCENE_COLUMNS = ("dataset", "scene_name")
@@ -60,13 +64,15 @@ def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun
     scans: dict[tuple[str, str], str] = {}
     frames: dict[str | tuple[str, str], ScanFrame] = {}
     questions = list[Question]()
+    left_out = Counter[str]()
     errors = list[str]()
     for number, row in rows:
         place = f"{name}, {noun} {number}"
         try:
-            ours = _in_our_columns(row, place, benchmark)
-            if ours is None:
+            if why := _why_left_out(row, place, benchmark):
+                left_out[why] += 1
                 continue
+            ours = _in_our_columns(row, place, benchmark)
             question = _parse_row(ours, number, place, benchmark)
             with at(f"{place} (id {question.id})"):
                 if question.id in first_row:
@@ -87,27 +93,36 @@ def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun
         raise QuestionError("\n".join(lines))
     if errors:
         raise QuestionError(errors[0])
+    reasons = [f"{counted(count, noun)} left out since {why}" for why, count in left_out.items()]
     if not questions:
-        raise QuestionError(f"{name} is empty: it contains no questions")
+        raise QuestionError(f"{name} is empty: " + (", ".join(reasons) or "it contains no questions"))
+    for reason in reasons:
+        log.info("%s: %s", name, reason)
     return questions
 
 
-def _in_our_columns(row: QuestionRow | QuestionError, place: str, benchmark: Benchmark) -> QuestionRow | None:
-    """A row as the benchmark's `read_row` reads it; None if the benchmark does not ask it."""
+def _why_left_out(row: QuestionRow | QuestionError, place: str, benchmark: Benchmark) -> str:
+    """Why the benchmark does not ask a row; empty if it does. Raises QuestionError for a row without its columns."""
     if isinstance(row, QuestionError):
         raise row
     if is_as_given(row):
-        return row
+        return ""
     with at(place):
         optional = (*OPTIONAL_COLUMNS, *SCENE_COLUMNS) if row.get("scan") else OPTIONAL_COLUMNS
         if missing := [column for column in benchmark.columns if column not in row and column not in optional]:
             columns = listed(benchmark.columns)
             raise QuestionError(f"missing column {listed(missing)}; {benchmark.title}'s columns are {columns}")
-        with code_of_others(f"the asks of {benchmark.title}", QuestionError, (QuestionError, ValueError)):
-            if not benchmark.asks(row):
-                return None
-        with code_of_others(f"the read_row of {benchmark.title}", QuestionError, QuestionError):
-            return benchmark.read_row(row)
+        with code_of_others(f"the leaves_out of {benchmark.title}", QuestionError, (QuestionError, ValueError)):
+            return benchmark.leaves_out(row)
+
+
+def _in_our_columns(row: QuestionRow | QuestionError, place: str, benchmark: Benchmark) -> QuestionRow:
+    """A row as the benchmark's `read_row` reads it."""
+    assert not isinstance(row, QuestionError), "rows that cannot be read are raised before"
+    if is_as_given(row):
+        return row
+    with at(place), code_of_others(f"the read_row of {benchmark.title}", QuestionError, QuestionError):
+        return benchmark.read_row(row)
 
 
 def _number_as_text(value: object) -> object:

@@ -95,6 +95,28 @@ def test_a_pose_is_that_of_its_matrix(heading):
     assert pose_of(view("a", pose)) == pytest.approx((1, 2, 3, heading, -15))
 
 
+LEFT_OUT = {
+    "OpenGL's axes": (lambda c2w: c2w @ np.diag([1.0, -1, -1, 1]), "not upright"),
+    "world-to-camera": (np.linalg.inv, "not upright"),
+    "no pose": (lambda c2w: np.full((4, 4), -np.inf), "has no pose"),
+    "mirrored": (lambda c2w: c2w @ np.diag([-1.0, 1, 1, 1]), "is no rotation"),
+    "zeros": (lambda c2w: np.zeros((4, 4)), "is no rotation"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_rows_without_an_upright_pose_are_counted_with_their_reason(tmp_path, caplog, name):
+    changed, why = LEFT_OUT[name]
+    bad = planning(3)
+    pose = bad["image_detail"]["init_view"]
+    pose["c2w_extrinsics"] = changed(np.array(pose["c2w_extrinsics"])).tolist()
+    caplog.set_level("INFO")
+    assert len(load_questions(written(tmp_path, planning(1), bad), BENCHMARK)) == 1
+    assert "1 row left out since" in caplog.text and why in caplog.text
+    with pytest.raises(QuestionError, match=f"is empty: 1 row left out since .*{why}"):
+        load_questions(written(tmp_path, bad), BENCHMARK)
+
+
 def test_a_target_with_a_roll_is_left_out_and_a_broken_row_named(tmp_path):
     rolled = [planning(number, goal_roll=roll) for number, roll in enumerate((0, 30, -90, 180))]
     assert len(load_questions(written(tmp_path, *rolled), BENCHMARK)) == 1

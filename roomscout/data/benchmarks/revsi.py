@@ -33,11 +33,11 @@ def in_our_columns(row: QuestionRow) -> QuestionRow:
     return {name: row.get(name) for name in COLUMNS} | ours
 
 
-def is_of_all_frames(row: QuestionRow) -> bool:
-    """True; raises ValueError for a row of a subset, whose answer is about what a few frames show."""
+def require_all_frames(row: QuestionRow) -> str:
+    """Leave out no row; raises ValueError for one of a subset, whose answer is about what a few frames show."""
     if (frames := str(row.get("num_frames", "")).strip()) in SUBSETS:
         raise ValueError(f"num_frames is {frames}; a scan shows the whole room, so use the rows of all_frame")
-    return True
+    return ""
 
 
 BENCHMARK = Benchmark(
@@ -48,7 +48,7 @@ BENCHMARK = Benchmark(
     columns=("id", "dataset", "scene_id", "question_type", "question", "options", "ground_truth"),
     more_columns=("num_frames",),
     read_row=in_our_columns,
-    asks=is_of_all_frames,
+    leaves_out=require_all_frames,
     questions_from=Origin("https://huggingface.co/datasets/3dlg-hcvc/ReVSI", "Apache-2.0"),
     scans_from={
         **SCANS_FROM,

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from roomscout.data.answers import LETTER_KIND, Pose
 from roomscout.data.benchmark import SCANS_FROM, Benchmark, Origin, QuestionType
 from roomscout.data.question_files import QuestionError, QuestionRow
@@ -23,6 +25,10 @@ PLANNING = (
 )
 LETTERS = "ABCD"
 MOST_ROLL_DEG = 1.0
+ROLLS = (
+    "their camera is not upright, as all are here (if this is so in all rows, the matrices are not camera-to-world, or "
+    "have other axes than OpenCV's)"
+)
 
 
 def in_our_columns(row: QuestionRow) -> QuestionRow:
@@ -81,16 +87,21 @@ def pose_of(view: Mapping[str, Any]) -> tuple[float, float, float, float, float]
     return x, y, z, heading, math.degrees(math.asin(max(-1.0, min(1.0, ahead_z))))
 
 
-def is_upright(row: QuestionRow) -> bool:
-    """Whether a camera that never rolls can take the first view, and in view planning the target; raises ValueError."""
+def why_left_out(row: QuestionRow) -> str:
+    """Why no camera that never rolls can take the first view, and in view planning the target; raises ValueError."""
     details: Any = row["image_detail"]
     try:
         views = ("init_view", "target_view") if task_of(details, row) == IVP else ("init_view",)
-        ups = [details[name]["c2w_extrinsics"][2] for name in views]
-        rolls = [abs(math.degrees(math.atan2(float(right), -float(down)))) for right, down, *_ in ups]
-    except (KeyError, IndexError, TypeError) as error:
+        poses = np.array([details[name]["c2w_extrinsics"] for name in views], dtype=np.float64)[:, :3, :4]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ValueError(f"its image_detail lacks {error}, the view with its c2w_extrinsics") from None
-    return max(rolls) <= MOST_ROLL_DEG
+    if not np.isfinite(poses).all():
+        return "their camera has no pose, as where ScanNet lost track of it"
+    turns = poses[:, :, :3]
+    if not np.allclose(turns @ turns.transpose(0, 2, 1), np.eye(3), atol=0.01) or (np.linalg.det(turns) < 0).any():
+        return "the matrix of their camera is no rotation"
+    rolls = np.degrees(np.arctan2(turns[:, 2, 0], -turns[:, 2, 1]))
+    return ROLLS if np.abs(rolls).max() > MOST_ROLL_DEG else ""
 
 
 BENCHMARK = Benchmark(
@@ -104,7 +115,8 @@ BENCHMARK = Benchmark(
     columns=("scene_id", "sample_id", "image_detail"),
     more_columns=("prompt", "gt_answer", "gt_action_seq", "image_path", "meta", "success_criteria"),
     read_row=in_our_columns,
-    asks=is_upright,
+    leaves_out=why_left_out,
+    label="viewsuite_upright_camera_overall",
     questions_from=Origin(
         "https://huggingface.co/datasets/MLL-Lab/viewsuite",
         "access on request",

@@ -8,12 +8,12 @@ from roomscout.data.question_files import COLUMNS, HubDataset, QuestionRow
 TRUTHS = {"true": True, "false": False}
 
 
-def is_kept(row: QuestionRow) -> bool:
-    """Whether a row of VSI-Bench was not pruned; raises ValueError if its column `pruned` says neither."""
+def why_pruned(row: QuestionRow) -> str:
+    """Whether a row of VSI-Bench was pruned; raises ValueError if its column `pruned` says neither."""
     pruned = TRUTHS.get(str(row["pruned"]).strip().lower())
     if pruned is None:
         raise ValueError(f"pruned is {row['pruned']!r}; it must be true or false")
-    return not pruned
+    return "they were pruned" if pruned else ""
 
 
 COUNTS = {  # how many questions of each type it has (the page on evaluation in vision-x-nyu/test-set-training)
@@ -28,7 +28,7 @@ BENCHMARK = replace(
     title="VSI-Bench-Debiased",
     source=HubDataset("nyu-visionx/VSI-Bench", "test", "test_debiased.parquet", files=("test_debiased.parquet",)),
     columns=(*COLUMNS, "pruned"),
-    asks=is_kept,
+    leaves_out=why_pruned,
     label="debiased_overall",
     sizes={"debiased_overall_7_task": 2044, "debiased_overall_8_task": 2362},
     counts=COUNTS,
