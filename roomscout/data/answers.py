@@ -68,6 +68,10 @@ class AnswerKind(Protocol):
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         """A random valid answer."""
 
+    def guess_near(self, draw: random.Random, letters: Sequence[str], place: Sequence[float]) -> str:
+        """The same where answers are places: near one of the floor, (3,) metres in the scan's coordinates."""
+        return self.guess(draw, letters)
+
     def score(self, answer: str | float | None, truth: str) -> float:
         """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth. The answer
         is as `parse` returned it, and the truth as `read_truth` did. A truth that `parse` takes is scored as an answer
@@ -296,7 +300,12 @@ class Point(AnswerKind):
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         """A place within 3 m of the origin, at most 2 m high."""
-        return f"{draw.uniform(-3, 3):.1f}, {draw.uniform(-3, 3):.1f}, {draw.uniform(0, 2):.1f}"
+        return self.guess_near(draw, letters, (0.0, 0.0, 0.0))
+
+    def guess_near(self, draw: random.Random, letters: Sequence[str], place: Sequence[float]) -> str:
+        """A place within 3 m of another one (x, y, z) on the floor, at most 2 m above it."""
+        x, y, z = place
+        return f"{x + draw.uniform(-3, 3):.1f}, {y + draw.uniform(-3, 3):.1f}, {z + draw.uniform(0, 2):.1f}"
 
     def score(self, answer: str | float | None, truth: str) -> float:
         """The share of POINT_THRESHOLDS_M within which the answer is."""
@@ -340,8 +349,14 @@ class Pose(AnswerKind):
     read_truth = Point.read_truth
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
-        wrong = "not x, y, z, heading and pitch, such as 1.5, -2, 1.5, 90, 0, perhaps with the shortest path's metres"
-        return None if _numbers(truth, (5, 6)) else wrong
+        numbers = _numbers(truth, (5, 6))
+        if numbers is None:
+            return (
+                "not x, y, z, heading and pitch, such as 1.5, -2, 1.5, 90, 0, perhaps with the shortest path's metres"
+            )
+        if abs(numbers[3]) > 360 or abs(numbers[4]) > 90:
+            return "no pose: a heading is from -360 to 360 degrees, and a pitch from -90 to 90"
+        return "no pose: the shortest path, its last number, is below 0 m" if min(numbers[5:], default=0) < 0 else None
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         return "here"

@@ -1,6 +1,7 @@
 """A question about a scan, and its kind of answer."""
 
 import random
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -79,9 +80,11 @@ class Question:
         """The text of the option with this letter, in either case; empty if there is none."""
         return dict(Options(self.options).texts).get((letter or "").upper(), "")
 
-    def guess(self, draw: random.Random) -> str:
-        """A random valid answer."""
+    def guess(self, draw: random.Random, near: Sequence[float] = ()) -> str:
+        """A random valid answer, for answers that are places `near` one of the floor, (3,) metres, if it is given."""
         with self.kind_code("guess"):
+            if self.kind.in_scan_coordinates and near:
+                return self.kind.guess_near(draw, self.letters, near)
             return self.kind.guess(draw, self.letters)
 
     def score(self, answer: str | None) -> float | None:

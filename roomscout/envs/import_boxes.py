@@ -155,7 +155,7 @@ def import_scenes(
 def _in_scan(published: PublishedScene, scene: Scene, path: Path) -> tuple[ObjectBox, ...]:
     """The boxes in the coordinates of a scan: as published, or moved by the mean of the scan's vertices if that fits.
     VSI-Bench's boxes of ScanNet are those of scans that were centred on that mean. Raises BoxError if neither fits."""
-    mean = scene.vertices.mean(axis=0, dtype=float).tolist()
+    mean = scene.in_scan(scene.vertices.mean(axis=0, dtype=float)).tolist()
     moved = tuple(box.moved(mean) for box in published.boxes)
     shares = {boxes: fitting_share(scene, boxes) for boxes in (published.boxes, moved)}
     best = max(shares, key=shares.__getitem__)

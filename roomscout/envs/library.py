@@ -79,8 +79,8 @@ def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) ->
 
 def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSettings) -> FirstView:
     """The view from a question's start; raises SceneError for a start outside the scan, or RenderError."""
-    lower = scene.vertices[:, :2].min(axis=0)
-    upper = scene.vertices[:, :2].max(axis=0)
+    lower = scene.in_scan(scene.vertices.min(axis=0))[:2]
+    upper = scene.in_scan(scene.vertices.max(axis=0))[:2]
     offset = (lower + upper) / 2 if start.from_middle else np.zeros(2)
     x = float(start.x_m + offset[0])
     y = float(start.y_m + offset[1])

@@ -46,7 +46,8 @@ def fitting_share(scene: Scene, boxes: Sequence[ObjectBox]) -> float:
     if not boxes:
         return 1.0
     every = -(-len(scene.vertices) // MOST_POINTS)
-    points = np.concatenate([scene.surface_points, scene.vertices[::every]]).astype(np.float64)
+    vertices = scene.in_scan(scene.vertices[::every])
+    points = np.concatenate([scene.surface_points, vertices]).astype(np.float64)
     return float(fitting(points, geometry_of(boxes)).mean())
 
 

@@ -61,6 +61,11 @@ class CameraPose:
         return cls(x, y, z, heading_deg, pitch_deg)
 
     @property
+    def place(self) -> str:
+        """The position in words."""
+        return f"x {self.x_m:.2f}, y {self.y_m:.2f}, z {self.z_m:.2f} m"
+
+    @property
     def position(self) -> np.ndarray:
         """(3,) float64, world metres."""
         return np.array([self.x_m, self.y_m, self.z_m])

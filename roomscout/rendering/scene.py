@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roomscout import UpAxis
+from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.discs import disc_mesh, downsampled
 from roomscout.rendering.geometry import (
     BOUNDS_PERCENTILES,
@@ -92,25 +93,45 @@ class Surface:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One scan, read-only, z up."""
+    """One scan, read-only.
+
+    Poses, boxes, starts, answers and all places outside of this class and the renderers are in the scan's coordinates:
+    metres, z up, from the origin of its file. Its geometry is in the scene's own, which count from `origin`, since
+    float32 resolves no millimetres far from one, as in a national grid. `own` and `in_scan` convert.
+    """
 
     name: str  # of the file, without its ending
-    vertices: np.ndarray = field(repr=False)  # (N, 3) float32 metres
+    vertices: np.ndarray = field(repr=False)  # (N, 3) float32 metres, own coordinates
     faces: np.ndarray = field(repr=False)  # (M, 3) int32; M = 0 for a cloud
     colours: np.ndarray = field(repr=False)  # (N, 3) uint8 of the vertices
     surface: Surface = field(repr=False)  # what renderers and rays use; that of a cloud are discs
     splats: Splats | None = field(default=None, repr=False)  # what renderers of Gaussian splats use
+    origin: np.ndarray = field(default_factory=partial(np.zeros, 3))  # (3,) float64: of its own coordinates, metres
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)  # held to build the ray caster
 
     @property
     def surface_points(self) -> np.ndarray:
-        """(K, 3) float32 points sampled evenly over a mesh's area without outliers, or a cloud's points."""
+        """(K, 3) points sampled evenly over a mesh's area without outliers, or a cloud's points: float32, or float64 if
+        `origin` is not 0."""
         return self.samples[0]
 
     @cached_property
     def samples(self) -> tuple[np.ndarray, np.ndarray]:
         """`surface_points`, and for a mesh a normal (K, 3) of any length and sign at each."""
-        return _surface_samples(self.vertices, self.faces)
+        points, normals = _surface_samples(self.vertices, self.faces)
+        return self.in_scan(points), normals
+
+    def own(self, points: np.ndarray) -> np.ndarray:
+        """Points (..., 3) of the scan's coordinates in the scene's own."""
+        return points - self.origin if self.origin.any() else points
+
+    def in_scan(self, points: np.ndarray) -> np.ndarray:
+        """Points (..., 3) of the scene's own coordinates in the scan's."""
+        return points + self.origin if self.origin.any() else points
+
+    def own_pose(self, pose: CameraPose) -> CameraPose:
+        """A pose of the scan's coordinates in the scene's own."""
+        return pose.at(self.own(pose.position))
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -137,9 +158,10 @@ class Scene:
     def size(self) -> str:
         """Width, depth and height in words, metres: "4.2 x 5.1 x 2.5"; of all points but those far outside."""
         as_text = partial(np.format_float_positional, precision=3, unique=False, fractional=False, trim="-")
-        lower = self.bounds.lower
-        upper = self.bounds.upper
-        near = (np.abs(self.vertices - self.bounds.middle) <= self.bounds.extent * NEAR_SHARE + NEAR_M).all(axis=1)
+        lower = self.own(self.bounds.lower)
+        upper = self.own(self.bounds.upper)
+        middle = self.own(self.bounds.middle)
+        near = (np.abs(self.vertices - middle) <= self.bounds.extent * NEAR_SHARE + NEAR_M).all(axis=1)
         if near.any():
             lower = self.vertices[near].min(axis=0)
             upper = self.vertices[near].max(axis=0)
@@ -154,8 +176,8 @@ class Scene:
         return sum(arrays.values()) + textures + splats + RAY_CASTING_BYTES_PER_FACE * len(self.surface.faces)
 
     def hits(self, rays: np.ndarray) -> dict[str, np.ndarray]:
-        """What Open3D says of where `rays` (..., 6) float32, origins and directions, first hit `surface`, by Embree's
-        ray caster, which is built on first use. Thread-safe."""
+        """What Open3D says of where `rays` (..., 6) float32, origins in own coordinates and directions, first hit
+        `surface`, by Embree's ray caster, which is built on first use. Thread-safe."""
         with self._lock:
             caster = self._ray_caster
         answers = caster.cast_rays(import_open3d().core.Tensor.from_numpy(rays))
@@ -173,12 +195,12 @@ class Scene:
         return caster
 
     def heights_below(self, points: np.ndarray) -> np.ndarray:
-        """(K,) heights, world metres, of the first surface directly below `points` (K, 3); -inf if there is none."""
+        """(K,) heights, metres, of the first surface directly below `points` (K, 3); -inf if there is none."""
         return points[:, 2] - self.cast(points, np.tile([0.0, 0.0, -1.0], (len(points), 1)))
 
     def cast(self, origins: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """(R,) float32 metres from `origins` (R, 3) along unit `directions` (R, 3) to the first surface, or inf."""
-        return self.hits(np.concatenate([origins, directions], axis=1, dtype=np.float32))["t_hit"]
+        return self.hits(np.concatenate([self.own(origins), directions], axis=1, dtype=np.float32))["t_hit"]
 
 
 def _surface_samples(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -218,9 +240,13 @@ def _face_weights(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     return areas * np.square(quality)
 
 
-def make_scene(name: str, geometry: Geometry) -> Scene:
-    """Build a scene from a geometry with z up; raises ValueError if no vertex is usable."""
-    vertices = np.ascontiguousarray(_recentred(name, geometry.vertices), dtype=np.float32)
+def make_scene(name: str, geometry: Geometry, origin: np.ndarray | None = None) -> Scene:
+    """Build a scene from a geometry with z up; `origin` (3,) of its own coordinates is chosen unless it is given.
+    Raises ValueError if no vertex is usable."""
+    if origin is None:
+        origin = _origin_of(name, geometry.vertices)
+    vertices = geometry.vertices.astype(np.float64) - origin if origin.any() else geometry.vertices
+    vertices = np.ascontiguousarray(vertices, dtype=np.float32)
     faces = np.ascontiguousarray(geometry.faces, dtype=np.int32)
     geometry = coloured(cleaned(replace(geometry, vertices=vertices, faces=faces)))
     if not len(geometry.vertices):
@@ -229,30 +255,31 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
         colours = geometry.colours
         assert colours is not None, "coloured() colours every mesh"
         surface = Surface(geometry.vertices, geometry.faces, colours, geometry.texturing)
-        return Scene(name, geometry.vertices, geometry.faces, colours, surface)
+        return Scene(name, geometry.vertices, geometry.faces, colours, surface, origin=origin)
     points, point_colours = downsampled(name, geometry.vertices, geometry.colours)
     surface = Surface(*disc_mesh(points, point_colours))
     if point_colours is None:
         point_colours = np.full_like(points, 160, dtype=np.uint8)
-    return Scene(name, points, geometry.faces, point_colours, surface)
+    return Scene(name, points, geometry.faces, point_colours, surface, origin=origin)
 
 
-def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
-    """Subtracts their rounded median from coordinates too large for millimetres in float32, as of a national grid."""
+def _origin_of(name: str, vertices: np.ndarray) -> np.ndarray:
+    """(3,) float64: the rounded median of coordinates too large for millimetres in float32, else 0."""
+    none = np.zeros(3)
     if not (np.abs(vertices) >= FAR_M).any():  # true for nearly all scans, and much faster than a median
-        return vertices
+        return none
     finite = vertices[np.isfinite(vertices).all(axis=1)]
     if not len(finite):
-        return vertices
+        return none
     centre = np.round(np.median(finite, axis=0)).astype(np.float64)
     if np.abs(centre).max() < FAR_M:
-        return vertices
+        return none
     _log.info("%s: moved the origin to (%.0f, %.0f, %.0f)", name, *centre)
     step_m = np.spacing(np.abs(centre).max().astype(vertices.dtype))
     if step_m > COARSEST_M:
         why = "its coordinates are stored in steps of %.2g m, which distorts the room"
         _log.warning(f"%s: {why}: export it with doubles, or with a local origin", name, step_m)
-    return vertices.astype(np.float64) - centre
+    return centre
 
 
 def _require_size_of_a_room(path: Path, scene: Scene, vertices: np.ndarray, scale: float) -> None:
@@ -340,17 +367,17 @@ def upright(geometry: Geometry, up: UpAxis, scale: float) -> Geometry:
 def _splat_scene(path: Path, splats: Splats, up_axis: UpAxis, scale: float) -> Scene:
     """The scene of a file of splats; raises SceneError for a mesh beside it that cannot be read."""
     points, colours = splats.solid_points()
-    shift = (_recentred(path.stem, points) - points)[0]
-    splats = replace(splats, means=(splats.means + shift @ splats.to_world).astype(np.float32))
-    solid = Geometry(points + shift, NO_FACES, colours)
+    origin = _origin_of(path.stem, points)
+    splats = replace(splats, means=(splats.means - origin @ splats.to_world).astype(np.float32))
+    solid = Geometry(points, NO_FACES, colours)
     meshes = (path.with_name(f"{path.stem}_mesh{suffix}") for suffix in READERS)
     beside = next((mesh for mesh in meshes if mesh.is_file()), None)
     if beside is None:
-        return replace(make_scene(path.stem, solid), splats=splats)
+        return replace(make_scene(path.stem, solid, origin), splats=splats)
     mesh = upright(read_geometry(beside), resolved(up_axis, beside), scale)
     if not len(mesh.faces):
         raise SceneError(f"{beside}, the surface of {path.name}, has no faces: export a mesh, or rename it")
-    scene = make_scene(path.stem, replace(mesh, vertices=mesh.vertices + shift))
+    scene = make_scene(path.stem, mesh, origin)
     off_m = np.abs(solid.vertices - scene.bounds.middle) - scene.bounds.extent / 2
     inside = (off_m < MESH_MARGIN_M).all(axis=1).mean()
     if inside < MESH_INSIDE:

@@ -23,7 +23,7 @@ PIECES_PER_FACE = 4  # a textured mesh is split into at most this many pieces fo
 class Simplified:
     """A scan for a viewer."""
 
-    vertices: np.ndarray  # (N, 3) float32 metres
+    vertices: np.ndarray  # (N, 3) float32 metres, in the scene's own coordinates
     faces: np.ndarray  # (M, 3) int32; M = 0 for a cloud
     colours: np.ndarray  # (N, 3) uint8 of the vertices
     cell_m: float = 0.0  # the side of the grid cells whose vertices were merged; 0 if none were
@@ -40,8 +40,8 @@ def simplified(scene: Scene, most: int) -> Simplified:
     in the cells of a grid (Rossignac and Borrel, "Multi-resolution 3D approximations for rendering complex scenes",
     1993), since that keeps colours as fine as shapes. A cluster has the mean place and colour."""
     reach = STRAY_EXTENTS * max(scene.bounds.extent)
-    lower = scene.bounds.lower - reach
-    upper = scene.bounds.upper + reach
+    lower = scene.own(scene.bounds.lower) - reach
+    upper = scene.own(scene.bounds.upper) + reach
     whole = _vertex_coloured(scene.surface, most) if len(scene.faces) else _cloud(scene)
     near = np.all((whole.vertices > lower) & (whole.vertices < upper), axis=1)
     if len(whole.faces):

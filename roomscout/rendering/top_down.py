@@ -161,8 +161,7 @@ def cut_z_m(scene: Scene) -> float:
 def looking_down(scene: Scene, ground: np.ndarray) -> np.ndarray:
     """(H, W, 3) uint8 RGB: what one sees below the cut at the places `ground` (H, W, 2), world x and y."""
     rays = np.zeros((*ground.shape[:2], 6), dtype=np.float32)
-    rays[..., :2] = ground
-    rays[..., 2] = cut_z_m(scene)
+    rays[..., :3] = scene.own(np.dstack([ground, np.full(ground.shape[:2], cut_z_m(scene))]))
     image, behind = _looking(scene, rays, -1)
     if len(scene.faces):
         tops, above = _looking(scene, rays, 1)

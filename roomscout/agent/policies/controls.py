@@ -9,6 +9,14 @@ from roomscout.agent.state import QuestionState
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
 
 
+def guess(state: QuestionState, draw: random.Random) -> str:
+    """A random answer; one that is a place is near the start."""
+    if not state.observations:  # frames of a video
+        return state.question.guess(draw)
+    first = state.observations[0]
+    return state.question.guess(draw, (first.pose.x_m, first.pose.y_m, first.extent.floor_z_m))
+
+
 class RandomPolicy(Policy):
     """Random moves and answers that depend only on the seed, the episode and the turn, not on batch or resume."""
 
@@ -27,7 +35,7 @@ class RandomPolicy(Policy):
     def _action(self, state: QuestionState) -> CameraAction:
         draw = self._draw(state)
         if state.is_last_turn or draw.random() < 0.2:
-            return CameraAction(answer=state.question.guess(draw), done=True)
+            return CameraAction(answer=guess(state, draw), done=True)
         return CameraAction(
             rotation_angle_degrees=float(draw.randrange(-180, 181, 15)),
             forward_meters=round(draw.uniform(-MOVE_LIMIT_M / 2, MOVE_LIMIT_M), 2),
@@ -42,7 +50,7 @@ class StayPolicy(RandomPolicy):
     name = "stay"
 
     def _action(self, state: QuestionState) -> CameraAction:
-        return CameraAction(answer=state.question.guess(self._draw(state)), done=True)
+        return CameraAction(answer=guess(state, self._draw(state)), done=True)
 
 
 class PlannerPolicy(StayPolicy):

@@ -72,16 +72,20 @@ def page(replay: Replay) -> str:
 
 
 def page_values(replay: Replay) -> dict[str, Any]:
-    """What the scripts of the page read."""
+    """What the scripts of the page read. All places are in the scene's own coordinates, as single precision needs."""
     turns = replay.answer.turns
+    scene = replay.scene
     missing = replay.missing
     views = _jpegs(turns)
     unseen = unseen_of(replay.answer, replay.objects)
     boxes = geometry_of(replay.objects)
-    length_m = FRUSTUM_SHARE * float(max(replay.scene.bounds.extent))
+    length_m = FRUSTUM_SHARE * float(max(scene.bounds.extent))
     values = [
         turn_values(turn, replay.answer, views.get, missing)
-        | {"place": _frustum(turn.pose, replay.run.facts.intrinsics, length_m), "goal": _goal(turn)}
+        | {
+            "place": _frustum(scene.own_pose(turn.pose), replay.run.facts.intrinsics, length_m),
+            "goal": _goal(turn, scene),
+        }
         for turn in turns
     ]
     missing += [
@@ -96,18 +100,22 @@ def page_values(replay: Replay) -> dict[str, Any]:
         "turns": values,
         "run": "" if replay.run.folder.name == replay.run.facts.name else replay.run.folder.name,
         "objects": [
-            {"name": box.category, "corners": list(map(_rounded, boxes.corners(place))), "unseen": box in unseen}
+            {
+                "name": box.category,
+                "corners": list(map(_rounded, scene.own(boxes.corners(place)))),
+                "unseen": box in unseen,
+            }
             for place, box in enumerate(replay.objects)
-        ],  # each with its corners in world metres, of which edges join those whose places differ in one bit
+        ],  # each with its corners in metres, of which edges join those whose places differ in one bit
         "objects_in_words": counted_names(replay.objects),
         "unseen_in_words": counted_names(unseen),
         "missing": missing,
-        "scan": _scan(replay.scene, MOST_BYTES - sum(map(len, views.values()))),
+        "scan": _scan(scene, MOST_BYTES - sum(map(len, views.values()))),
     }
 
 
 def _frustum(pose: CameraPose, intrinsics: Intrinsics, length_m: float) -> dict[str, Any]:
-    """A camera's place, axes and the far corners of its drawing from the upper left clockwise, world metres. `half` is
+    """A camera's place, axes and the far corners of its drawing from the upper left clockwise, metres. `half` is
     half the width and height of its view at distance 1."""
     matrix = pose.camera_to_world
     half = np.array([intrinsics.width, intrinsics.height]) / 2 / intrinsics.focal_px
@@ -122,12 +130,13 @@ def _frustum(pose: CameraPose, intrinsics: Intrinsics, length_m: float) -> dict[
     }
 
 
-def _goal(turn: Turn) -> dict[str, list[float]] | None:
-    """Where a move was stopped and where it should have gone, world metres; None if it was not stopped."""
+def _goal(turn: Turn, scene: Scene) -> dict[str, list[float]] | None:
+    """Where a move was stopped and where it should have gone, metres; None if it was not stopped."""
     if turn.move is None or not turn.stopped:
         return None
     goal = turn.action.goal(turn.pose)
-    return {"from": _rounded(turn.move.pose.position), "to": _rounded(goal.position)}
+    stopped = scene.own(turn.move.pose.position)
+    return {"from": _rounded(stopped), "to": _rounded(scene.own(goal.position))}
 
 
 def _rounded(values: Iterable[float]) -> list[float]:
@@ -152,15 +161,16 @@ def _jpeg_address(image: Image.Image, width: int) -> str:
 
 
 def _scan(scene: Scene, most_bytes: int) -> dict[str, Any]:
-    """The scan as the page draws it, and what the page says about it. `cut_z` hides the ceiling, world metres."""
+    """The scan as the page draws it, and what the page says about it. `cut_z`, metres, hides the ceiling of the storey
+    at the start."""
     mesh, columns = _fitting(scene, most_bytes)
     made_of = "triangles" if len(scene.faces) else "points"
     simpler = f", drawn as {mesh.size:,} in cells of {100 * mesh.cell_m:.1f} cm" if mesh.cell_m else ""
     return {
         "about": f"{scene.name}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}",
-        "room_lower": _rounded(scene.bounds.lower),
-        "room_upper": _rounded(scene.bounds.upper),
-        "cut_z": round(cut_z_m(scene), 3),
+        "room_lower": _rounded(scene.own(scene.bounds.lower)),
+        "room_upper": _rounded(scene.own(scene.bounds.upper)),
+        "cut_z": round(cut_z_m(scene) - float(scene.origin[2]), 3),
         "point_m": max(mesh.point_m, SMALLEST_POINT_M),
         "background": f"rgb{BACKGROUND_RGB}",
         "mesh": columns,
@@ -181,7 +191,7 @@ def _fitting(scene: Scene, most_bytes: int) -> tuple[Simplified, dict[str, Any]]
 
 def packed(mesh: Simplified) -> dict[str, Any]:
     """A mesh as columns in which neighbours in space are neighbours, each compressed by zlib, in base64. `places` has
-    all x, then all y and z, as 16 bits from `lower` over `extent`, both in world metres, each as the difference from
+    all x, then all y and z, as 16 bits from `lower` over `extent`, both in metres, each as the difference from
     the vertex before. `colours` has all red, then green and blue. `faces` has the first corner as the difference from
     the face before, then both others as differences from the first; of each of the three, the lowest bytes come first,
     then the second ones, and so on. All numbers are little-endian."""

@@ -17,7 +17,8 @@ OBJECT_RGB = (199, 33, 184)
 
 
 def write_rerun(replay: Replay, out: Path) -> None:
-    """Write scan, objects, path, cameras with views, further images and the conversation for `rerun FILE`."""
+    """Write scan, objects, path, cameras with views, further images and the conversation for `rerun FILE`. All places
+    are in the scene's own coordinates, since the viewer draws in single precision."""
     import rerun
 
     turns = replay.answer.turns
@@ -25,7 +26,8 @@ def write_rerun(replay: Replay, out: Path) -> None:
     recording = rerun.RecordingStream("roomscout_replay", recording_id=replay.title)
     recording.save(out)
     recording.log("room", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
-    mesh = simplified(replay.scene, MOST_FACES)
+    scene = replay.scene
+    mesh = simplified(scene, MOST_FACES)
     if len(mesh.faces):
         scan = rerun.Mesh3D(vertex_positions=mesh.vertices, triangle_indices=mesh.faces, vertex_colors=mesh.colours)
     else:
@@ -36,7 +38,7 @@ def write_rerun(replay: Replay, out: Path) -> None:
         name = escaped(box.category)
         counts[name] += 1
         entity = ["room", "objects", f"{name} {counts[name]}"]
-        place = rerun.Transform3D(translation=box.center, mat3x3=np.transpose(box.directions))
+        place = rerun.Transform3D(translation=scene.own(np.array(box.center)), mat3x3=np.transpose(box.directions))
         recording.log(entity, place, static=True)
         recording.log(entity, rerun.Boxes3D(sizes=[box.size], labels=[name], colors=[OBJECT_RGB]), static=True)
     answer = replay.answer
@@ -45,10 +47,10 @@ def write_rerun(replay: Replay, out: Path) -> None:
     truth = [f"truth: {answer.entry.truth}"] if answer.entry.truth else []
     text = "\n".join([question.question, *question.options, ended, *truth])
     recording.log("question", rerun.TextDocument(text), static=True)
-    path = np.array([turn.pose.position for turn in turns])
+    path = scene.own(np.array([turn.pose.position for turn in turns]))
     for place, turn in enumerate(turns):
         recording.set_time("turn", sequence=turn.turn)
-        matrix = turn.pose.camera_to_world
+        matrix = scene.own_pose(turn.pose).camera_to_world
         recording.log("room/camera", rerun.Transform3D(translation=matrix[:3, 3], mat3x3=matrix[:3, :3]))
         pinhole = rerun.Pinhole(
             image_from_camera=lens.matrix, resolution=[lens.width, lens.height], camera_xyz=rerun.ViewCoordinates.RDF

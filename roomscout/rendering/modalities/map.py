@@ -23,34 +23,41 @@ class SeenCells:
     """The highest point below the ceiling in each cell of the ground that the views of a path showed: `codes` (K,)
     int64, sorted, of the cell's place in both axes and the height, and `colours` (K, 3) uint8."""
 
+    first: np.ndarray  # (2,) int64: the cell from which the places in `codes` count
     path: tuple[CameraPose, ...]
     codes: np.ndarray
     colours: np.ndarray
 
     def and_from(self, pose: CameraPose, points: np.ndarray, colours: np.ndarray) -> "SeenCells":
         """With the points (K, 3) of a further pose: metres ahead of the origin, to its left, and above the floor."""
-        ahead, left = (np.floor(points[:, :2] / CELL_M).astype(np.int64) + SIDE // 2).clip(0, SIDE - 1).T
+        places = np.floor(points[:, :2] / CELL_M).astype(np.int64) - self.first
+        ahead, left = (places + SIDE // 2).clip(0, SIDE - 1).T
         heights = (points[:, 2] * 1000 + HEIGHTS // 2).astype(np.int64).clip(0, HEIGHTS - 1)
         codes = np.concatenate([self.codes, (ahead * SIDE + left) * HEIGHTS + heights])
         order = np.argsort(codes, kind="stable")
         cells = codes[order] // HEIGHTS
         highest = order[np.append(cells[1:] != cells[:-1], True)] if len(order) else order
-        return SeenCells((*self.path, pose), codes[highest], np.concatenate([self.colours, colours])[highest])
+        colours = np.concatenate([self.colours, colours])[highest]
+        return SeenCells(self.first, (*self.path, pose), codes[highest], colours)
 
     @property
     def cells(self) -> np.ndarray:
         """(K, 2) int64: CELL_M ahead of the origin and to its left."""
-        return np.stack(np.divmod(self.codes // HEIGHTS, SIDE), axis=1) - SIDE // 2
+        return np.stack(np.divmod(self.codes // HEIGHTS, SIDE), axis=1) - SIDE // 2 + self.first
 
 
-NOTHING = SeenCells((), np.empty(0, np.int64), np.empty((0, 3), np.uint8))
+def nothing_seen(start: CameraPose) -> SeenCells:
+    """Before the first view of a path from a start, which is in metres from the origin of the map."""
+    first = np.floor(start.position[:2] / CELL_M).astype(np.int64)
+    return SeenCells(first, (), np.empty(0, np.int64), np.empty((0, 3), np.uint8))
 
 
 def draw(sight: Sight) -> np.ndarray:
     """(H, W, 3) uint8: the highest surface below the ceiling where any view so far showed one, else UNSEEN."""
-    seen = sight.kept.get("map", NOTHING)
+    nothing = nothing_seen(sight.origin.relative(sight.path[0]))
+    seen = sight.kept.get("map", nothing)
     if sight.path[: len(seen.path)] != seen.path:  # a step that failed was taken in another way
-        seen = NOTHING
+        seen = nothing
     for pose in sight.path[len(seen.path) :]:
         seen = seen.and_from(pose, *_points(sight, pose))
     sight.kept["map"] = seen

@@ -98,7 +98,7 @@ class ChildRenderer:
             self._keys[scene] = key
             self._sent.add(key)
             weakref.finalize(scene, self._freed.append, key).atexit = False
-        return self._request(kind, self._keys[scene], pose, intrinsics)
+        return self._request(kind, self._keys[scene], scene.own_pose(pose), intrinsics)
 
     def _launch(self) -> None:
         self._connection, theirs = Pipe()

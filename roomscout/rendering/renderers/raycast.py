@@ -73,7 +73,7 @@ def faces_in_view(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.
 
 def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict[str, np.ndarray]:
     """The hits of the rays through all pixels; `t_hit` is metres along the optical axis from the near plane."""
-    camera_to_world = pose.camera_to_world.astype(np.float32)
+    camera_to_world = scene.own_pose(pose).camera_to_world.astype(np.float32)
     rays = np.empty((intrinsics.height, intrinsics.width, 6), dtype=np.float32)
     # One small matrix product per pixel row: BLAS would split a large one over threads, which cost more than they gain.
     directions = camera_to_world[:3, :3] @ _pixel_directions(intrinsics)

@@ -38,7 +38,7 @@ class SplatRenderer(RaycastRenderer):
         """The view, (H, W, 3) uint8 RGB."""
         if scene.splats is None:
             return super().render(scene, pose, intrinsics)
-        sums, alpha = self.sums(scene.splats, pose, intrinsics)
+        sums, alpha = self.sums(scene.splats, scene.own_pose(pose), intrinsics)
         image = sums[..., :3] + (1 - alpha[..., None]) * (np.array(BACKGROUND_RGB, dtype=np.float32) / 255)
         return (image.clip(0, 1) * 255 + 0.5).astype(np.uint8)
 
@@ -47,11 +47,11 @@ class SplatRenderer(RaycastRenderer):
         each adds to the pixel; inf where their alpha is below SURFACE_ALPHA."""
         if scene.splats is None:
             return super().depth(scene, pose, intrinsics)
-        sums, alpha = self.sums(scene.splats, pose, intrinsics)
+        sums, alpha = self.sums(scene.splats, scene.own_pose(pose), intrinsics)
         return np.where(alpha >= SURFACE_ALPHA, sums[..., 3] / alpha.clip(SURFACE_ALPHA), np.float32(np.inf))
 
     def sums(self, splats: Splats, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
-        """What `rasterised` returns."""
+        """What `rasterised` returns of a pose in the scene's own coordinates."""
         return rasterised(splats, pose.world_to_camera, intrinsics)
 
 
