@@ -24,15 +24,18 @@ from roomscout.edge.flags import with_axes
 from roomscout.edge.resolve import scan_root_of
 from roomscout.edge.settings import Settings
 from roomscout.envs.library import CameraSettings, draw_first_view
+from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.renderers.splats import SplatRenderer
 from roomscout.rendering.scene import Scene, SceneError, load_scene
+from roomscout.rendering.storeys import Storey
 from roomscout.rendering.top_down import plan_view
 
 VIEW = CameraSettings((640, 480), 300.0, Settings.camera_height, Settings.camera_pitch)
 RED = (207, 34, 46)
 TEXT_PX = 22
+GAP_PX = 16  # between pictures
 FONTS = ("DejaVuSans.ttf", "NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "Arial.ttf", "msyh.ttc")
 
 
@@ -85,29 +88,47 @@ def _draw(scans: Sequence[tuple[Path, ScanFrame]], options: argparse.Namespace) 
         file = options.out / f"{path.stem}{f'_{number}' if number > 1 else ''}.png"
         picture.save(file)
         drawn += 1
-        logging.info("%s: %s m, %s: %s", path, scene.size, surface_in_words(scene), file)
+        logging.info("%s: %s m, %s%s: %s", path, scene.size, surface_in_words(scene), storeys_in_words(scene), file)
     return 0 if drawn == len(scans) else 1
 
 
 def preview(scene: Scene) -> Image.Image:
-    """The first view of a scan beside its plan, which shows the camera's place and direction; raises RenderError."""
+    """The first view of a scan beside the plan of each storey, the lowest first; that of the camera shows its place and
+    direction. Raises RenderError."""
     first = draw_first_view(scene, SplatRenderer(), VIEW)
-    image, plan = plan_view(scene, VIEW.image_size[1])
-    drawn = Image.fromarray(image)
-    canvas = ImageDraw.Draw(drawn)
-    pose = first.pose
-    place = plan.pixel(pose.x_m, pose.y_m)
-    ahead = pose.position + 0.5 * pose.forward  # half a metre
-    canvas.line([place, plan.pixel(*ahead[:2])], RED, 4)
-    canvas.ellipse([*(np.subtract(place, 7)), *(np.add(place, 7))], RED)
-    width, height = VIEW.image_size
-    picture = Image.new("RGB", (width + 16 + drawn.width, height + TEXT_PX + 8), "white")
-    picture.paste(Image.fromarray(first.image), (0, TEXT_PX + 8))
-    picture.paste(drawn, (width + 16, TEXT_PX + 8))
-    text = f"{scene.name}: {scene.size} m (x, y, z up), {surface_in_words(scene)}"
+    pictures = [Image.fromarray(first.image)]
+    pictures += [_plan(scene, storey, first.pose) for storey in scene.storeys]
+    width = sum(picture.width for picture in pictures) + GAP_PX * (len(pictures) - 1)
+    picture = Image.new("RGB", (width, VIEW.image_size[1] + TEXT_PX + 8), "white")
+    left = 0
+    for part in pictures:
+        picture.paste(part, (left, TEXT_PX + 8))
+        left += part.width + GAP_PX
+    text = f"{scene.name}: {scene.size} m (x, y, z up), {surface_in_words(scene)}{storeys_in_words(scene)}"
     text, font = drawable(text)
     ImageDraw.Draw(picture).text((4, 4), text, "black", font)
     return picture
+
+
+def _plan(scene: Scene, storey: Storey, pose: CameraPose) -> Image.Image:
+    """The plan of a storey, with the camera if it is there."""
+    image, plan = plan_view(scene, VIEW.image_size[1], storey)
+    drawn = Image.fromarray(image)
+    if scene.storey_at(pose.z_m) is storey:
+        canvas = ImageDraw.Draw(drawn)
+        place = plan.pixel(pose.x_m, pose.y_m)
+        ahead = pose.position + 0.5 * pose.forward  # half a metre
+        canvas.line([place, plan.pixel(*ahead[:2])], RED, 4)
+        canvas.ellipse([*(np.subtract(place, 7)), *(np.add(place, 7))], RED)
+    return drawn
+
+
+def storeys_in_words(scene: Scene) -> str:
+    """How many storeys a scan has, with the heights of their floors, to follow its size; empty for one alone."""
+    if len(scene.storeys) == 1:
+        return ""
+    floors = listed([f"{storey.floor_z_m:.1f}" for storey in scene.storeys])
+    return f", {len(scene.storeys)} storeys with floors at z {floors} m"
 
 
 def drawable(text: str) -> tuple[str, Any]:

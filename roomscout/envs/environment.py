@@ -11,36 +11,38 @@ from roomscout.envs.actions import CameraMove
 from roomscout.envs.library import SceneLibrary
 from roomscout.envs.object_boxes import in_view, nearest_first
 from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.geometry import BOUNDS_PERCENTILES
 from roomscout.rendering.modalities import draw_shots
 from roomscout.rendering.modalities.modality import SCAN_ORIGIN, Sight
 from roomscout.rendering.motion import MoveOutcome, move
-from roomscout.rendering.scene import BOUNDS_PERCENTILES, Scene
+from roomscout.rendering.scene import Scene
+from roomscout.rendering.storeys import Storey
 
 MAX_POINTS = 200_000  # points of a cloud that suffice to tell its extent to a centimetre
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The room's ranges along x and y, and the height of its floor in world metres."""
+    """The ranges along x and y of the storey under a camera, and the height of its floor, metres."""
 
     x_m: tuple[float, float]
     y_m: tuple[float, float]
     floor_z_m: float
 
     @classmethod
-    def of(cls, scene: Scene) -> "Extent":
-        """The extent of a scene's robust bounds, in world metres."""
-        x0, y0, _ = scene.bounds.lower
-        x1, y1, _ = scene.bounds.upper
-        return cls((float(x0), float(x1)), (float(y0), float(y1)), scene.floor_z_m)
+    def of(cls, storey: Storey) -> "Extent":
+        """The extent of a storey's robust bounds, in the scan's coordinates."""
+        x0, y0, _ = storey.bounds.lower
+        x1, y1, _ = storey.bounds.upper
+        return cls((float(x0), float(x1)), (float(y0), float(y1)), storey.floor_z_m)
 
     @classmethod
-    def seen_from(cls, scene: Scene, start: CameraPose) -> "Extent":
+    def seen_from(cls, storey: Storey, start: CameraPose) -> "Extent":
         """The same extent in metres ahead of a pose (x) and to its left (y), as `CameraPose.relative` counts."""
-        away = scene.surface_points[:: 1 + len(scene.surface_points) // MAX_POINTS] - start.position
+        away = storey.points[:: 1 + len(storey.points) // MAX_POINTS] - start.position
         x0, x1 = np.percentile(away @ start.forward, BOUNDS_PERCENTILES)
         y0, y1 = np.percentile(away @ start.left, BOUNDS_PERCENTILES)
-        return cls((float(x0), float(x1)), (float(y0), float(y1)), scene.floor_z_m)
+        return cls((float(x0), float(x1)), (float(y0), float(y1)), storey.floor_z_m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ class Observation:
 
     images: tuple[Shot, ...]  # of the turn, the view first
     pose: CameraPose  # of the camera, in the scan's coordinates
-    extent: Extent  # of the room, in the scan's coordinates
+    extent: Extent  # of the storey under the camera, in the scan's coordinates
     move: MoveOutcome | None  # the outcome of the previous action; None in turn 0
     turn: int  # from 0
     moves_left: int  # with 0, the next action must answer
@@ -126,8 +128,8 @@ class ExplorationEnv:
         view = images[0].image if images else view
         sight = Sight(self.library.renderer, scene, camera, (pose,), view, origin)
         images = images or draw_shots(self.library.camera.see, sight)
-        seen_from = Extent.seen_from(scene, pose)
-        extent = Extent.of(scene)
+        seen_from = Extent.seen_from(sight.storey, pose)
+        extent = Extent.of(sight.storey)
         self._observation = Observation(
             images, pose, extent, None, 0, self.steps, pose, seen_from, camera, pictures=pictures
         )
@@ -165,10 +167,13 @@ class ExplorationEnv:
         drawn = images[0].image if images else None
         sight = replace(self.sight, path=(*self.sight.path, outcome.pose), drawn=drawn)
         images = images or draw_shots(self.library.camera.see, sight)
+        climbed = sight.storey is not self.sight.storey
         self._observation = replace(
             before,
             images=images,
             pose=outcome.pose,
+            extent=Extent.of(sight.storey),
+            extent_from_start=Extent.seen_from(sight.storey, before.start) if climbed else before.extent_from_start,
             move=outcome,
             turn=before.turn + 1,
             moves_left=before.moves_left - 1,

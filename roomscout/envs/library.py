@@ -89,7 +89,7 @@ def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSet
             f"{scene.name}: the question starts at x {x:.2f}, y {y:.2f} m, outside the scan, which is from "
             f"{lower[0]:.2f}, {lower[1]:.2f} to {upper[0]:.2f}, {upper[1]:.2f}: check that both are of the same version"
         )
-    z = eye_z_m(scene, camera.height_m) if start.z_m is None else start.z_m
+    z = eye_z_m(scene.main_storey, camera.height_m) if start.z_m is None else start.z_m
     pitch = camera.pitch_deg if start.pitch_deg is None else start.pitch_deg
     pose = CameraPose(x, y, z, start.heading_deg % 360.0, pitch)
     return FirstView.at(pose, scene, renderer, camera.intrinsics)

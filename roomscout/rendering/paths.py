@@ -27,9 +27,10 @@ class Paths:
 
     @cached_property
     def places(self) -> np.ndarray:
-        """(P, 3): the start, then the grid within the scene's bounds."""
-        (x0, y0, _) = self.scene.bounds.lower
-        (x1, y1, _) = self.scene.bounds.upper
+        """(P, 3): the start, then the grid within the bounds of its storey."""
+        bounds = self.scene.storey_at(self.start[2]).bounds
+        (x0, y0, _) = bounds.lower
+        (x1, y1, _) = bounds.upper
         x, y = np.meshgrid(np.arange(x0, x1, GRID_M) + GRID_M / 2, np.arange(y0, y1, GRID_M) + GRID_M / 2)
         grid = np.stack([x.ravel(), y.ravel(), np.full(x.size, self.start[2])], axis=1)
         return np.concatenate([self.start[None], grid])

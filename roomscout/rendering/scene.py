@@ -14,7 +14,6 @@ from roomscout import UpAxis
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.discs import disc_mesh, downsampled
 from roomscout.rendering.geometry import (
-    BOUNDS_PERCENTILES,
     NO_FACES,
     Geometry,
     SceneError,
@@ -28,6 +27,7 @@ from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.orientation import name_in_file, resolved, tilt_deg, turned_upright, upper_side
 from roomscout.rendering.readers import READERS, read_geometry
 from roomscout.rendering.splats import Splats
+from roomscout.rendering.storeys import Bounds, Storey, storeys_of, without_ground
 
 if TYPE_CHECKING:
     import open3d
@@ -39,6 +39,7 @@ _log = logging.getLogger(__name__)
 FAR_M = 1000.0  # up to this distance float32 resolves a tenth of a millimetre
 COARSEST_M = 0.01  # coordinates that a file stores in coarser steps are warned of
 MIN_ROOM_M, MAX_ROOM_M = 0.5, 200.0  # the longest side of a scan is between these; buildings are scanned too
+APART_M = 20.0  # points behind so wide a gap are no part of a building
 NEAR_SHARE, NEAR_M = 0.6, 0.1  # of the bounds: points farther from the middle do not count in the size
 USUAL_ROOM_M = (1.5, 25.0)
 UNITS_M = {
@@ -47,31 +48,12 @@ UNITS_M = {
 TALL_ROOM_M = 3.5  # higher rooms that are taller than wide may lie on their side, and are warned of
 MAX_FACES_SHOWING_UP = 200_000
 SURFACE_SAMPLES = 20_000
-FLOOR_RAYS = 32  # side of the grid of downward rays that search for the floor
-FLOOR_TOLERANCE_M = 0.25  # for a height to count as floor; includes steps, rugs and thresholds, but not beds or tables
+ABOUT_AS_MUCH = 0.8  # of the floor of the largest storey
 MAX_FACES_SAMPLED = 2_000_000
 MESH_INSIDE, MESH_MARGIN_M = 0.5, 0.5  # the least share of solid Gaussians within this margin of their mesh's bounds
 # Embree's BVH plus Open3D's copies of vertices and faces, measured 80 to 87 on scans of 5 and 20 million faces, and the
 # 12 of `corner_colours`.
 RAY_CASTING_BYTES_PER_FACE = 90 + 12
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """A room's box, world metres: `lower` and `upper` are (3,) float64."""
-
-    lower: np.ndarray
-    upper: np.ndarray
-
-    @property
-    def middle(self) -> np.ndarray:
-        """(3,) float64, metres."""
-        return (self.lower + self.upper) / 2
-
-    @property
-    def extent(self) -> np.ndarray:
-        """(3,) float64, metres."""
-        return self.upper - self.lower
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,25 +116,30 @@ class Scene:
         return pose.at(self.own(pose.position))
 
     @cached_property
-    def bounds(self) -> Bounds:
-        """The box from the 2nd to the 98th percentile of `surface_points`, which is robust to outliers."""
-        lower, upper = np.percentile(self.surface_points.astype(np.float64), BOUNDS_PERCENTILES, axis=0)
-        return Bounds(lower, upper)
+    def space(self) -> np.ndarray:
+        """(K, 3) `surface_points` without the ground around a building: those that say how large the scan is."""
+        return without_ground(self.surface_points)
 
     @cached_property
-    def floor_z_m(self) -> float:
-        """Height of the floor, world metres: the lower bound, unless no ray down from half the room's height hits it
-        and most hit one other height, with artefacts of a mirror or a stairwell below."""
-        x = np.linspace(self.bounds.lower[0], self.bounds.upper[0], FLOOR_RAYS)
-        y = np.linspace(self.bounds.lower[1], self.bounds.upper[1], FLOOR_RAYS)
-        origins = np.stack(np.broadcast_arrays(x[:, None], y, self.bounds.middle[2]), axis=-1).reshape(-1, 3)
-        below = self.heights_below(origins)
-        lowest = float(self.bounds.lower[2])
-        if (np.abs(below - lowest) <= FLOOR_TOLERANCE_M).any():
-            return lowest
-        floor = float(np.median(below))  # -inf if most rays miss the scan
-        is_level = np.isfinite(floor) and (np.abs(below - floor) <= FLOOR_TOLERANCE_M).mean() > 0.5
-        return floor if is_level else lowest
+    def bounds(self) -> Bounds:
+        """The box from the 2nd to the 98th percentile of `space`, which is robust to outliers."""
+        return Bounds.around(self.space)
+
+    @cached_property
+    def storeys(self) -> tuple[Storey, ...]:
+        """The storeys, the lowest first; at least one."""
+        return storeys_of(self)
+
+    @property
+    def main_storey(self) -> Storey:
+        """That with the most floor, the lowest of those that have about as much: where a camera without a height is."""
+        most = max(storey.floor_m2 for storey in self.storeys)
+        return next(storey for storey in self.storeys if storey.floor_m2 >= ABOUT_AS_MUCH * most)
+
+    def storey_at(self, z_m: float) -> Storey:
+        """The storey of a camera at a height, metres: the highest whose floor is below it, or the lowest."""
+        below = [storey for storey in self.storeys if storey.floor_z_m <= z_m]
+        return below[-1] if below else self.storeys[0]
 
     @property
     def size(self) -> str:
@@ -193,6 +180,20 @@ class Scene:
         # Cast a ray to build the BVH while the lock is held: two threads must not build it at once.
         caster.cast_rays(o3d.core.Tensor(np.array([[0, 0, 0, 0, 0, 1]], dtype=np.float32)))
         return caster
+
+    def heights_at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All surfaces on vertical lines through `places` (K, 2), metres: the index of the line (N,), and the height
+        (N,), in any order."""
+        top = float(self.surface.vertices[:, 2].max()) + 1.0
+        down = np.zeros((len(places), 6), dtype=np.float32)
+        down[:, :2] = self.own(np.column_stack([places, np.zeros(len(places))]))[:, :2]
+        down[:, 2] = top
+        down[:, 5] = -1.0
+        with self._lock:
+            caster = self._ray_caster
+        found = caster.list_intersections(import_open3d().core.Tensor.from_numpy(down))
+        heights = top - found["t_hit"].numpy().astype(np.float64) + self.origin[2]
+        return found["ray_ids"].numpy().astype(np.int64), heights
 
     def heights_below(self, points: np.ndarray) -> np.ndarray:
         """(K,) heights, metres, of the first surface directly below `points` (K, 3); -inf if there is none."""
@@ -288,10 +289,11 @@ def _require_size_of_a_room(path: Path, scene: Scene, vertices: np.ndarray, scal
     longest_m = float(max(scene.bounds.extent))
     if MIN_ROOM_M < longest_m < MAX_ROOM_M:
         return
-    near = (np.abs(vertices - np.median(vertices, axis=0)) < MAX_ROOM_M / 2).all(axis=1)
-    far = len(near) - int(near.sum())
-    if 0 < far < len(near) / 2:
-        why = f"{far:,} of its {len(near):,} points are far from the others, so it spans {extent} m: remove them"
+    away = np.abs(vertices - np.median(vertices, axis=0)).max(axis=1)
+    far = int((away >= MAX_ROOM_M / 2).sum())
+    apart = np.diff(np.sort(away[away >= APART_M / 2]), prepend=APART_M / 2).max(initial=0.0) >= APART_M
+    if apart and 0 < far < len(away) / 2:
+        why = f"{far:,} of its {len(away):,} points are far from the others, so it spans {extent} m: remove them"
         raise SceneError(f"{path} cannot be used: {why}")
     fix = "set the scale to the metres of its unit"
     for unit, metres in UNITS_M.items():
@@ -299,6 +301,8 @@ def _require_size_of_a_room(path: Path, scene: Scene, vertices: np.ndarray, scal
             advice = "leave out the scale" if metres == 1 else f"set the scale to {metres:g}"
             fix = f"if it is in {unit}, {advice}"
             break
+    if longest_m >= MAX_ROOM_M:
+        fix += f", or if it is so large, cut it into parts of at most {MAX_ROOM_M:g} m"
     scaled = "" if scale == 1 else f" at the given scale of {scale:g}"
     why = f"it spans {extent} m{scaled}, which is not the size of a room: {fix}"
     raise SceneError(f"{path} cannot be used: {why}", setting="scale")
@@ -320,7 +324,7 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
         why = f"its largest plane is {tilt:.0f} degrees off every axis, so it seems to be tilted, and no up axis"
         return f"{why} sets it upright: level it in a program such as CloudCompare"
     extent = scene.bounds.extent
-    if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None:
+    if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None or len(scene.storeys) > 1:
         return None
     axis = name_in_file(int(extent.argmin()), 1, up_axis).removeprefix("-")
     advice = f"if it lies on its side, set the up axis to {axis}, or to -{axis} if it then hangs upside down"

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers.raycast import colours_of_hits
 from roomscout.rendering.scene import Scene
+from roomscout.rendering.storeys import Storey
 
 MARGIN_M = 0.5
 SCALES = 20  # the scales of images for each power of ten: those of successive turns are mostly the same
@@ -141,27 +142,29 @@ class PlanArea:
         return column, self.height - 1 - (y_m - self.origin[1]) / self.metres_per_pixel
 
 
-def plan_view(scene: Scene, longest_px: int = 480) -> tuple[np.ndarray, PlanArea]:
-    """A plan (H, W, 3) uint8 RGB, world y upwards, and where it lies: casts a ray down for each pixel; `longest_px` is
-    the longer side. What the cut goes through shows its top, if its surface is closed and faces outwards."""
-    lower = scene.bounds.lower[:2] - PLAN_MARGIN_M
-    upper = scene.bounds.upper[:2] + PLAN_MARGIN_M
+def plan_view(scene: Scene, longest_px: int = 480, storey: Storey | None = None) -> tuple[np.ndarray, PlanArea]:
+    """A plan (H, W, 3) uint8 RGB of a storey, by default the main one, world y upwards, and where it lies: casts a ray
+    down for each pixel; `longest_px` is the longer side. What the cut goes through shows its top, if its surface is
+    closed and faces outwards."""
+    storey = storey or scene.main_storey
+    lower = storey.bounds.lower[:2] - PLAN_MARGIN_M
+    upper = storey.bounds.upper[:2] + PLAN_MARGIN_M
     metres_per_pixel = float(max(upper - lower)) / longest_px
     columns = np.arange(lower[0], upper[0], metres_per_pixel)
     rows = np.arange(lower[1], upper[1], metres_per_pixel)
-    image = looking_down(scene, np.stack(np.meshgrid(columns, rows[::-1]), axis=-1))
+    image = looking_down(scene, storey, np.stack(np.meshgrid(columns, rows[::-1]), axis=-1))
     return image, PlanArea(len(columns), len(rows), (float(columns[0]), float(rows[0])), metres_per_pixel)
 
 
-def cut_z_m(scene: Scene) -> float:
-    """The height from which one looks down, world metres."""
-    return scene.floor_z_m + float(min(CUT_M, CUT_SHARE * (scene.bounds.upper[2] - scene.floor_z_m)))
+def cut_z_m(storey: Storey) -> float:
+    """The height from which one looks down on a storey, metres."""
+    return storey.floor_z_m + float(min(CUT_M, CUT_SHARE * (storey.bounds.upper[2] - storey.floor_z_m)))
 
 
-def looking_down(scene: Scene, ground: np.ndarray) -> np.ndarray:
-    """(H, W, 3) uint8 RGB: what one sees below the cut at the places `ground` (H, W, 2), world x and y."""
+def looking_down(scene: Scene, storey: Storey, ground: np.ndarray) -> np.ndarray:
+    """(H, W, 3) uint8 RGB: what one sees of a storey below its cut at the places `ground` (H, W, 2), x and y."""
     rays = np.zeros((*ground.shape[:2], 6), dtype=np.float32)
-    rays[..., :3] = scene.own(np.dstack([ground, np.full(ground.shape[:2], cut_z_m(scene))]))
+    rays[..., :3] = scene.own(np.dstack([ground, np.full(ground.shape[:2], cut_z_m(storey))]))
     image, behind = _looking(scene, rays, -1)
     if len(scene.faces):
         tops, above = _looking(scene, rays, 1)

@@ -10,7 +10,8 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import BOUNDS_PERCENTILES
 from roomscout.rendering.modalities.modality import Sight
 from roomscout.rendering.renderers.base import Renderer
-from roomscout.rendering.scene import FLOOR_TOLERANCE_M, Scene
+from roomscout.rendering.scene import Scene
+from roomscout.rendering.storeys import FLOOR_TOLERANCE_M, Storey
 
 _log = logging.getLogger(__name__)
 
@@ -39,14 +40,16 @@ class FirstView:
 def first_view(
     scene: Scene, renderer: Renderer, intrinsics: Intrinsics, camera_height_m: float, pitch_deg: float
 ) -> FirstView:
-    """The view at `start_position` that shows the largest share of the surface, of four headings; the first of ties."""
+    """The view at `start_position` of the main storey that shows the largest share of the surface, of four headings;
+    the first of ties."""
+    storey = scene.main_storey
     position = start_position(scene, camera_height_m)
-    eye_m = position[2] - scene.floor_z_m
+    eye_m = position[2] - storey.floor_z_m
     if eye_m < camera_height_m - 0.005:
         _log.warning(
             "%s: the camera starts %.2f m above the floor, not at the camera height of %g m: %g %% of the scanned "
             "surface is lower than %.2f m",
-            scene.name, eye_m, camera_height_m, BOUNDS_PERCENTILES[1], scene.bounds.upper[2] - scene.floor_z_m,
+            scene.name, eye_m, camera_height_m, BOUNDS_PERCENTILES[1], storey.bounds.upper[2] - storey.floor_z_m,
         )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
     shares = [visible_share(scene, pose, intrinsics, renderer.depth(scene, pose, intrinsics)) for pose in poses]
@@ -72,20 +75,21 @@ def project(points: np.ndarray, pose: CameraPose, intrinsics: Intrinsics) -> tup
 
 
 def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
-    """(3,) float64 metres: the free position closest to the middle of the room, `camera_height_m` above the floor
-    (lower in a low room): with the floor below, a clearance around it, smaller in a narrow room, and an open view. If
-    none has the floor below, logs a warning and takes any open one."""
-    bounds = scene.bounds
+    """(3,) float64 metres: the free position closest to the middle of the main storey, `camera_height_m` above its
+    floor (lower in a low room): with the floor below, a clearance around it, smaller in a narrow room, and an open
+    view. If none has the floor below, logs a warning and takes any open one."""
+    storey = scene.main_storey
+    bounds = storey.bounds
     shares = (np.arange(GRID_CELLS + 1) / GRID_CELLS)[:, None, None]
     x = bounds.lower[0] + shares * bounds.extent[0]
     y = bounds.lower[1] + np.swapaxes(shares, 0, 1) * bounds.extent[1]
-    candidates = np.stack(np.broadcast_arrays(x, y, eye_z_m(scene, camera_height_m)), axis=-1).reshape(-1, 3)
+    candidates = np.stack(np.broadcast_arrays(x, y, eye_z_m(storey, camera_height_m)), axis=-1).reshape(-1, 3)
     candidates = candidates[np.argsort(np.linalg.norm(candidates - bounds.middle, axis=1), kind="stable")]
-    origins = np.repeat(candidates, len(_AROUND), axis=0)
-    around = scene.cast(origins, np.tile(_AROUND, (len(candidates), 1))).reshape(len(candidates), -1)
+    origins = np.repeat(candidates, len(AROUND), axis=0)
+    around = scene.cast(origins, np.tile(AROUND, (len(candidates), 1))).reshape(len(candidates), -1)
     level = around[:, : len(_RING)]
     openness = np.square(np.where(np.isfinite(level), level, 0.0)).mean(axis=1)
-    on_floor = np.abs(scene.heights_below(candidates) - scene.floor_z_m) <= FLOOR_TOLERANCE_M
+    on_floor = np.abs(scene.heights_below(candidates) - storey.floor_z_m) <= FLOOR_TOLERANCE_M
     if not on_floor.any() or openness[on_floor].max() < MIN_OPENNESS * openness.max():
         _log.warning("%s: no open position is above the floor; the first view may be outside the room", scene.name)
         on_floor[:] = True
@@ -98,10 +102,10 @@ def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
     return candidates[int(np.argmax(free))]
 
 
-def eye_z_m(scene: Scene, camera_height_m: float) -> float:
-    """The height of a first view: `camera_height_m` above the floor, lower in a low room. World metres."""
-    bounds = scene.bounds
-    return float(min(scene.floor_z_m + camera_height_m, max(bounds.upper[2] - HEADROOM_M, bounds.middle[2])))
+def eye_z_m(storey: Storey, camera_height_m: float) -> float:
+    """The height of a first view: `camera_height_m` above a storey's floor, lower in a low one. Metres."""
+    bounds = storey.bounds
+    return float(min(storey.floor_z_m + camera_height_m, max(bounds.upper[2] - HEADROOM_M, bounds.middle[2])))
 
 
 def _ring(elevation_deg: float, count: int) -> np.ndarray:
@@ -113,7 +117,7 @@ def _ring(elevation_deg: float, count: int) -> np.ndarray:
 
 
 _RING = _ring(0.0, 16)
-_AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
+AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
 
 
 class SurfaceCoverage:

@@ -85,7 +85,7 @@ def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, box
     if not any(windows):
         return labels
     points = surface_in_view(scene, pose, camera)
-    on_floor = np.abs(points[..., 2] - scene.floor_z_m) < FLOOR_M
+    on_floor = np.abs(points[..., 2] - scene.storey_at(pose.z_m).floor_z_m) < FLOOR_M
     volumes = (boxes.halves + MARGIN_M).prod(axis=1)  # with the margin, so that no box is flat
     for index in np.argsort(-volumes, kind="stable"):  # smaller boxes overwrite larger ones
         window = windows[index]

@@ -227,8 +227,7 @@ class Turn(Record):
         return {shot.name: shot.image for shot in self.shots}
 
     def __repr__(self) -> str:
-        pose = self.pose
-        place = f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°"
+        place = f"{self.pose.place}, heading {self.pose.heading_deg:.0f}°"
         texts = {"action": self.action.in_words, "reply": self.reply.text, "parse_error": self.parse_error}
         said = "".join(f", {name}={shorten(text, 80)!r}" for name, text in texts.items() if text)
         return f"Turn({self.turn}, {place}{said})"

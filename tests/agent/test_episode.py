@@ -33,7 +33,7 @@ class RoomEnv:
 
     def __init__(self, rules: Rules | None = None, steps: int = 3) -> None:
         centre = SCENE.vertices.mean(axis=0)
-        start = CameraPose(float(centre[0]), float(centre[1]), SCENE.floor_z_m + 1.5, 0.0, 0.0)
+        start = CameraPose(float(centre[0]), float(centre[1]), SCENE.main_storey.floor_z_m + 1.5, 0.0, 0.0)
         camera = CameraSettings((64, 48), 40.0, 1.5, 0.0)
         self.library = OneSceneLibrary(SCENE, {QUESTION.id: start}, RaycastRenderer(), camera)
         self.rules, self.steps = rules or Rules(), steps

@@ -179,7 +179,7 @@ def drawn_of(asked: Asked) -> list[dict[str, Any]]:
     for row in asked.rows:
         turns = list(asked.reader.turns(row.episode))
         scan = turns[0].scan
-        path, place = FloorPlans(folder / "plans", facts).draw(scan)
+        path, place = FloorPlans(folder / "plans", facts).draw(scan, turns[0].pose.z_m)
         scene = recorded_scene(scan, facts.setting("up_axis"), facts.setting("scale"))
         boxes = known_boxes(KnownBoxes(), Path(scan.file), "room")
         require_same_frame(scene, boxes, Path(scan.file), "room")

@@ -146,7 +146,7 @@ def test_a_room_of_splats_is_upright_in_place_and_in_its_colours(room: Path):
     assert (renderer.render(scene, up, CAMERA)[0, 24] == 255).all(), "there is no ceiling"
     assert np.isinf(renderer.depth(scene, up, CAMERA)[0, 24])
     assert np.abs(renderer.render(scene, down, CAMERA)[30, 24].astype(int) - GREY).max() < 4, "the floor is below"
-    assert scene.floor_z_m == pytest.approx(0, abs=0.02)
+    assert scene.main_storey.floor_z_m == pytest.approx(0, abs=0.02)
     assert np.allclose(scene.bounds.extent, [4, 3, 2.4], atol=0.15)
     first = first_view(scene, renderer, CAMERA, 1.5, 0.0)
     assert np.allclose(first.pose.position, [2, 1.5, 1.5], atol=0.2)

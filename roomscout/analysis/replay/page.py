@@ -110,7 +110,7 @@ def page_values(replay: Replay) -> dict[str, Any]:
         "objects_in_words": counted_names(replay.objects),
         "unseen_in_words": counted_names(unseen),
         "missing": missing,
-        "scan": _scan(scene, MOST_BYTES - sum(map(len, views.values()))),
+        "scan": _scan(scene, turns[0].pose, MOST_BYTES - sum(map(len, views.values()))),
     }
 
 
@@ -160,7 +160,7 @@ def _jpeg_address(image: Image.Image, width: int) -> str:
     return data_url(image, "JPEG", JPEG_QUALITY)
 
 
-def _scan(scene: Scene, most_bytes: int) -> dict[str, Any]:
+def _scan(scene: Scene, start: CameraPose, most_bytes: int) -> dict[str, Any]:
     """The scan as the page draws it, and what the page says about it. `cut_z`, metres, hides the ceiling of the storey
     at the start."""
     mesh, columns = _fitting(scene, most_bytes)
@@ -170,7 +170,7 @@ def _scan(scene: Scene, most_bytes: int) -> dict[str, Any]:
         "about": f"{scene.name}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}",
         "room_lower": _rounded(scene.own(scene.bounds.lower)),
         "room_upper": _rounded(scene.own(scene.bounds.upper)),
-        "cut_z": round(cut_z_m(scene) - float(scene.origin[2]), 3),
+        "cut_z": round(cut_z_m(scene.storey_at(start.z_m)) - float(scene.origin[2]), 3),
         "point_m": max(mesh.point_m, SMALLEST_POINT_M),
         "background": f"rgb{BACKGROUND_RGB}",
         "mesh": columns,

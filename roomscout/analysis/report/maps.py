@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,52 +25,81 @@ _PLACE_KEY = "roomscout.place"
 _AROUND_PATH_M = 1.0
 
 
+@dataclass(frozen=True)
+class SavedPlan:
+    """The plan of a storey as a PNG file."""
+
+    path: Path
+    place: PlanArea  # where it lies
+    floor_z_m: float  # the height of the storey's floor
+
+
 class FloorPlans:
-    """The floor plans of scans as PNG files in a folder, each drawn once; those of an earlier report are kept."""
+    """The plans of scans' storeys as PNG files in a folder, each drawn once; those of an earlier report are kept."""
 
     def __init__(self, folder: Path, facts: RunFacts):
         """`facts` are those of the run. The folder is created when it is needed."""
         self.boxes = KnownBoxes()
         self._folder = folder
         self._frame: tuple[UpAxis, float] = (facts.setting("up_axis"), facts.setting("scale"))
-        self._places: dict[Path, PlanArea | SceneError] = {}
+        self._plans: dict[str, list[SavedPlan] | SceneError] = {}
 
-    def draw(self, scan: ScanRecord) -> tuple[Path, PlanArea]:
-        """The file of a scan's plan, and where it lies; raises SceneError for a missing, changed or unusable scan."""
-        path = self._folder / f"{self._key(scan)}.png"
-        if path not in self._places:
+    def draw(self, scan: ScanRecord, z_m: float) -> tuple[Path, PlanArea]:
+        """The file of the plan of a scan's storey under a height, and where it lies; raises SceneError for a missing,
+        changed or unusable scan."""
+        key = self._key(scan)
+        if key not in self._plans:
             try:
-                self._places[path] = _saved_area(path) or self._draw(scan, path)
+                self._plans[key] = self._saved(key) or self._draw(scan, key)
             except SceneError as error:
-                self._places[path] = error
-        place = self._places[path]
-        if isinstance(place, SceneError):
-            raise SceneError(str(place))
-        return path, place
+                self._plans[key] = error
+        plans = self._plans[key]
+        if isinstance(plans, SceneError):
+            raise SceneError(str(plans))
+        below = [plan for plan in plans if plan.floor_z_m <= z_m]
+        plan = below[-1] if below else plans[0]
+        return plan.path, plan.place
 
-    def _draw(self, scan: ScanRecord, path: Path) -> PlanArea:
-        image, place = plan_view(recorded_scene(scan, *self._frame), LONGEST_PX)
-        about = PngImagePlugin.PngInfo()
-        about.add_text(_PLACE_KEY, json.dumps(asdict(place)))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as draft:
-            Image.fromarray(image).save(draft, format="PNG", pnginfo=about)
-        return place
+    def _path(self, key: str, number: int) -> Path:
+        return self._folder / (f"{key}_{number}.png" if number else f"{key}.png")
+
+    def _draw(self, scan: ScanRecord, key: str) -> list["SavedPlan"]:
+        """Draw each storey, the lowest first."""
+        scene = recorded_scene(scan, *self._frame)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        plans = []
+        for number, storey in enumerate(scene.storeys):
+            image, place = plan_view(scene, LONGEST_PX, storey)
+            about = PngImagePlugin.PngInfo()
+            floor = {"floor_z_m": storey.floor_z_m, "storeys": len(scene.storeys)}
+            about.add_text(_PLACE_KEY, json.dumps(asdict(place) | floor))
+            path = self._path(key, number)
+            with replacing(path) as draft:
+                Image.fromarray(image).save(draft, format="PNG", pnginfo=about)
+            plans.append(SavedPlan(path, place, storey.floor_z_m))
+        return plans
+
+    def _saved(self, key: str) -> list["SavedPlan"]:
+        """The plans of an earlier report; none if one is missing or damaged, and all must be drawn again."""
+        plans: list[SavedPlan] = []
+        storeys = 1
+        while len(plans) < storeys:
+            path = self._path(key, len(plans))
+            try:
+                values = json_in(opened(path.read_bytes()).info[_PLACE_KEY])
+                origin = tuple(values["origin"])
+                place = PlanArea(values["width"], values["height"], origin, values["metres_per_pixel"])
+                plans.append(SavedPlan(path, place, values["floor_z_m"]))
+                storeys = values["storeys"]
+            except (OSError, ValueError, KeyError, TypeError):
+                return []
+        return plans
 
     def _key(self, scan: ScanRecord) -> str:
         """A name that changes with the scan and with how it is drawn."""
         frame = scan.frame.over(*self._frame)
         how = (scan.sha256, *frame, LONGEST_PX, CUT_M, CUT_SHARE, PLAN_MARGIN_M, MOST_CUT)
         return hashlib.sha256(repr(how).encode()).hexdigest()[:16]
-
-
-def _saved_area(path: Path) -> PlanArea | None:
-    """Where a plan lies that was drawn before; None if it is missing or damaged, and must be drawn again."""
-    try:
-        values = json_in(opened(path.read_bytes()).info[_PLACE_KEY])
-        return PlanArea(values["width"], values["height"], tuple(values["origin"]), values["metres_per_pixel"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def map_of(

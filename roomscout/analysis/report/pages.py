@@ -159,7 +159,7 @@ def _map(
         missing.append("The map has no floor plan: the run does not record which scan it used.")
     else:
         try:
-            path, place = plans.draw(scan)
+            path, place = plans.draw(scan, answer.turns[0].pose.z_m)
             image = link(path)
         except SceneError as error:
             missing.append(f"The map has no floor plan: {error}.")
@@ -205,10 +205,7 @@ def turn_values(turn: Turn, answer: AnswerContents, link: Link, missing: list[st
     pose = turn.pose
     reply = turn.reply
     seconds = turn.seconds
-    where = (
-        f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°, "
-        f"pitch {pose.pitch_deg:.0f}°"
-    )
+    where = f"{pose.place}, heading {pose.heading_deg:.0f}°, pitch {pose.pitch_deg:.0f}°"
     return {
         "turn": turn.turn,
         "view": view,

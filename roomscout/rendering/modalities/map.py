@@ -53,14 +53,18 @@ def nothing_seen(start: CameraPose) -> SeenCells:
 
 
 def draw(sight: Sight) -> np.ndarray:
-    """(H, W, 3) uint8: the highest surface below the ceiling where any view so far showed one, else UNSEEN."""
+    """(H, W, 3) uint8: the highest surface below the ceiling of the storey under the camera where a view from that
+    storey has shown one, else UNSEEN."""
+    storey = sight.storey
+    path = tuple(pose for pose in sight.path if sight.scene.storey_at(pose.z_m) is storey)
     nothing = nothing_seen(sight.origin.relative(sight.path[0]))
-    seen = sight.kept.get("map", nothing)
-    if sight.path[: len(seen.path)] != seen.path:  # a step that failed was taken in another way
+    kept = f"map {storey.floor_z_m}"
+    seen = sight.kept.get(kept, nothing)
+    if path[: len(seen.path)] != seen.path:  # a step that failed was taken in another way
         seen = nothing
-    for pose in sight.path[len(seen.path) :]:
+    for pose in path[len(seen.path) :]:
         seen = seen.and_from(pose, *_points(sight, pose))
-    sight.kept["map"] = seen
+    sight.kept[kept] = seen
     cells = seen.cells
     extent = [(pose.x_m, pose.y_m) for pose in map(sight.origin.relative, sight.path)]
     if len(cells):
@@ -91,7 +95,7 @@ def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
     points = metres * (rays @ pose.camera_to_world[:3, :3].T) + pose.position
     away = points - sight.origin.position
     origin = sight.origin
-    points = np.stack([away @ origin.forward, away @ origin.left, points[..., 2] - sight.scene.floor_z_m], axis=2)
+    points = np.stack([away @ origin.forward, away @ origin.left, points[..., 2] - sight.storey.floor_z_m], axis=2)
     steps = points[1:] - points[:-1]
     lengths = np.hypot(steps[..., 0], steps[..., 1])
     apart = (np.abs(steps[..., 2]) < LEVEL_M) & (lengths > CELL_M) & (lengths < FILLED_M)
@@ -99,7 +103,7 @@ def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
     filled = points[:-1][apart] + shares * steps[apart]
     points = np.concatenate([points.reshape(-1, 3), filled.reshape(-1, 3)])
     colours = np.concatenate([colours.reshape(-1, 3), np.tile(colours[:-1][apart], (len(shares), 1))])
-    below = points[:, 2] < cut_z_m(sight.scene) - sight.scene.floor_z_m
+    below = points[:, 2] < cut_z_m(sight.storey) - sight.storey.floor_z_m
     return points[below], colours[below]
 
 

@@ -15,6 +15,7 @@ from roomscout.rendering.renderers.base import NEAR_M
 if TYPE_CHECKING:
     from roomscout.rendering.renderers.base import Renderer
     from roomscout.rendering.scene import Scene
+    from roomscout.rendering.storeys import Storey
 
 SCAN_ORIGIN = CameraPose(0.0, 0.0, 0.0, 0.0)
 
@@ -36,6 +37,11 @@ class Sight:
     def pose(self) -> CameraPose:
         """The camera's pose."""
         return self.path[-1]
+
+    @property
+    def storey(self) -> "Storey":
+        """The storey under the camera."""
+        return self.scene.storey_at(self.pose.z_m)
 
     @cached_property
     def view(self) -> np.ndarray:

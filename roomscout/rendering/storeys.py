@@ -1,0 +1,159 @@
+"""The storeys of a scan, and the space that its building takes up: where its floors are, and above which of them a
+camera is."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from roomscout.rendering.geometry import BOUNDS_PERCENTILES
+
+if TYPE_CHECKING:
+    from roomscout.rendering.scene import Scene
+
+AIR_M = 2.0  # above a floor on which a person can stand; storeys are at least as far apart
+FLOOR_TOLERANCE_M = 0.25  # for a height to count as floor; includes steps, rugs and thresholds, but not beds or tables
+SLAB_M = 0.06  # a floor's upper side is this far above its lower side at least; noise of scans is less
+LEAST_M2, LEAST_SHARE = 2.0, 0.1  # the least floor of a storey, and as a share of the largest floor
+ABOVE_M = 1.5  # walls or furniture rise this far above a storey that has no ceiling; above a roof is nothing
+COLUMNS = 64  # side of the grid of vertical lines on which floors are searched for
+FLOOR_RAYS = 32  # side of the grid of downward rays that search for the lowest floor
+# A building on a lawn: what rises BUILT_M and more covers less than BUILT_SHARE of the scan, but BUILT_LEAST_M and more
+# along both axes.
+BUILT_M, BUILT_SHARE, BUILT_LEAST_M, BUILT_MARGIN_M = 1.0, 0.4, 2.0, 0.5
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A box, metres in the scan's coordinates: `lower` and `upper` are (3,) float64."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+
+    @classmethod
+    def around(cls, points: np.ndarray) -> "Bounds":
+        """From the 2nd to the 98th percentile of points (K, 3) along each axis."""
+        lower, upper = np.percentile(points.astype(np.float64), BOUNDS_PERCENTILES, axis=0)
+        return cls(lower, upper)
+
+    @property
+    def middle(self) -> np.ndarray:
+        """(3,) float64, metres."""
+        return (self.lower + self.upper) / 2
+
+    @property
+    def extent(self) -> np.ndarray:
+        """(3,) float64, metres."""
+        return self.upper - self.lower
+
+
+@dataclass(frozen=True)
+class Storey:
+    """A floor, and the space above it up to the next one."""
+
+    floor_z_m: float  # the height of the floor's upper side
+    floor_m2: float  # how much of it has air above
+    bounds: Bounds  # its walls and ceiling; from the lower side of the floor for the only storey
+    points: np.ndarray  # (K, 3) of `Scene.space`, metres
+
+
+def without_ground(points: np.ndarray) -> np.ndarray:
+    """Points (K, 3) of a scan's surface without those of the level ground around a building."""
+    whole = Bounds.around(points)
+    built = points[points[:, 2] > whole.lower[2] + BUILT_M]
+    if not len(built):
+        return points
+    building = Bounds.around(built)
+    is_small = building.extent[:2].prod() < BUILT_SHARE * whole.extent[:2].prod()
+    if not is_small or building.extent[:2].min() < BUILT_LEAST_M:
+        return points
+    lower = building.lower[:2] - BUILT_MARGIN_M
+    upper = building.upper[:2] + BUILT_MARGIN_M
+    return points[((points[:, :2] > lower) & (points[:, :2] < upper)).all(axis=1)]
+
+
+def storeys_of(scene: "Scene") -> tuple[Storey, ...]:
+    """The storeys of a scene, the lowest first; at least one."""
+    heights, air_m, cell_m2 = _standing_room(scene)
+    most = max((m2 for _, m2 in _floors(heights, cell_m2)), default=0.0)
+    floors = _floors(heights[np.isfinite(air_m)], cell_m2, most)
+    # A floor without a ceiling above others: the upper side of a roof or a ceiling is none.
+    open_ = heights[~np.isfinite(air_m) & (heights + ABOVE_M <= scene.bounds.upper[2])]
+    if floors:
+        open_ = open_[open_ >= floors[-1][0] + AIR_M]
+        floors += _floors(open_, cell_m2, most)
+    if len(floors) < 2:
+        return (_only_storey(scene, floors, heights, cell_m2),)
+    tops = [z_m for z_m, _ in floors[1:]] + [float(scene.bounds.upper[2])]
+    return tuple(_storey_between(scene, z_m, top, m2) for (z_m, m2), top in zip(floors, tops, strict=True))
+
+
+def _standing_room(scene: "Scene") -> tuple[np.ndarray, np.ndarray, float]:
+    """The heights (K,) at which vertical lines find a surface with AIR_M of air, the metres of air (K,), inf under
+    the sky, and the square metres for which each line stands."""
+    bounds = scene.bounds
+    cell = bounds.extent[:2] / COLUMNS
+    x = bounds.lower[0] + (np.arange(COLUMNS) + 0.5) * cell[0]
+    y = bounds.lower[1] + (np.arange(COLUMNS) + 0.5) * cell[1]
+    columns, surfaces = scene.heights_at(np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2))
+    order = np.lexsort((surfaces, columns))
+    columns = columns[order]
+    surfaces = surfaces[order]
+    air_m = np.diff(surfaces, append=np.inf)
+    air_m[:-1][np.diff(columns) != 0] = np.inf  # the highest surface of a line
+    standing = air_m >= AIR_M
+    return surfaces[standing], air_m[standing], float(cell.prod())
+
+
+def _floors(heights: np.ndarray, cell_m2: float, most: float = 0.0) -> list[tuple[float, float]]:
+    """The height and the square metres of each floor among heights (K,), the lowest first: the largest, then those
+    at least AIR_M from all larger ones, of LEAST_M2 and LEAST_SHARE of the largest, or of `most` square metres."""
+    heights = np.sort(heights)
+    floors: list[tuple[float, float]] = []
+    while len(heights):
+        counts = np.searchsorted(heights, heights + FLOOR_TOLERANCE_M, side="right") - np.arange(len(heights))
+        first = int(counts.argmax())
+        z_m = float(np.median(heights[first : first + counts[first]]))
+        m2 = float(counts[first] * cell_m2)
+        most = max(most, m2)
+        if m2 < max(LEAST_M2, LEAST_SHARE * most):
+            break
+        floors.append((z_m, m2))
+        heights = heights[np.abs(heights - z_m) >= AIR_M]
+    return sorted(floors)
+
+
+def _only_storey(scene: "Scene", floors: list[tuple[float, float]], heights: np.ndarray, cell_m2: float) -> Storey:
+    """The storey of a scene with one floor at most that has a ceiling: that floor, or the lowest height at which there
+    is floor. Of either, the upper side if it is clearly higher."""
+    lowest = _lowest_floor(scene)
+    if not floors:
+        floors = _floors(heights[np.abs(heights - lowest) <= FLOOR_TOLERANCE_M + SLAB_M], cell_m2)
+    z_m, m2 = floors[0] if floors else (lowest, 0.0)
+    if abs(z_m - lowest) <= SLAB_M:
+        z_m = lowest
+    return Storey(z_m, m2, scene.bounds, scene.space)
+
+
+def _lowest_floor(scene: "Scene") -> float:
+    """The lower bound, unless no ray down from half the room's height hits it and most hit one other height, with
+    artefacts of a mirror or a stairwell below."""
+    bounds = scene.bounds
+    x = np.linspace(bounds.lower[0], bounds.upper[0], FLOOR_RAYS)
+    y = np.linspace(bounds.lower[1], bounds.upper[1], FLOOR_RAYS)
+    origins = np.stack(np.broadcast_arrays(x[:, None], y, bounds.middle[2]), axis=-1).reshape(-1, 3)
+    below = scene.heights_below(origins)
+    lowest = float(bounds.lower[2])
+    if (np.abs(below - lowest) <= FLOOR_TOLERANCE_M).any():
+        return lowest
+    floor = float(np.median(below))  # -inf if most rays miss the scan
+    is_level = np.isfinite(floor) and (np.abs(below - floor) <= FLOOR_TOLERANCE_M).mean() > 0.5
+    return floor if is_level else lowest
+
+
+def _storey_between(scene: "Scene", floor_z_m: float, top_z_m: float, floor_m2: float) -> Storey:
+    heights = scene.space[:, 2]
+    points = scene.space[(heights > floor_z_m - FLOOR_TOLERANCE_M) & (heights < top_z_m)]
+    around = Bounds.around(points)
+    lower = np.append(around.lower[:2], floor_z_m)
+    return Storey(floor_z_m, floor_m2, Bounds(lower, np.append(around.upper[:2], top_z_m)), points)
