@@ -21,6 +21,7 @@ from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Observation
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
+from roomscout.envs.starts import require_in_scan
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.rendering.camera import CameraPose
@@ -177,6 +178,7 @@ class QuestionState:
         else:
             images = tuple(shot for shot in first.shots if not shot.name.startswith(PICTURE))
             scene = library.scene_of(self.question)
+            require_in_scan(scene, first.pose, f"the run recorded turn 0 at {first.pose.place}")
             pictures = first.shots[len(images) :]
             env.reset_at(scene, first.pose, images, pictures=pictures)
         return env

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import ConfigDict, StrictBool
+from pydantic import ConfigDict, Field, StrictBool
 
 from roomscout import UpAxis
 from roomscout.base.record import OmittedIfNone, Record
@@ -57,28 +57,33 @@ def scan_path(cell: object) -> str:
     return path if "\\" not in path or Path(path).exists() else path.replace("\\", "/")
 
 
+Pitch = Annotated[float, Field(ge=-90, le=90)]
+
+
 @dataclass(frozen=True)
 class Start(Record):
-    """A place and a heading, in the scan's coordinates."""
+    """A place and a heading, in the scan's coordinates: metres, z up, from the origin of its file."""
 
     x_m: float  # metres
     y_m: float  # metres
-    heading_deg: float  # as in `roomscout.rendering.camera`: 0 looks along +x, 90 along +y
+    heading_deg: Annotated[float, Field(ge=-360, le=360)]  # as in `roomscout.rendering.camera`: 0 is +x, 90 is +y
     from_middle: StrictBool = False  # whether x and y count from the middle of the box around all vertices of the scan
     z_m: OmittedIfNone[float | None] = None  # None for the height of the run's other first views
-    pitch_deg: OmittedIfNone[float | None] = None  # None for the pitch of the run's other first views
+    pitch_deg: OmittedIfNone[Pitch | None] = None  # above the horizon; None for that of the run's other first views
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def read(cls, value: Any) -> Self | None:
         """The start in a cell of a question file: an object, or its JSON text; None if empty. Raises ValueError."""
-        if isinstance(value, str) and value.strip():
-            value = json_in(value)
-        if not value or is_empty(value):
+        if not value or is_empty(value) or (isinstance(value, str) and not value.strip()):
             return None
+        wrong = f"start {value!r} must be an object such as " + '{"x_m": 1.5, "y_m": -2, "heading_deg": 90}'
         try:
-            return cls.from_json(value)
+            start = json_in(value) if isinstance(value, str) else value
+        except ValueError:
+            raise ValueError(wrong) from None
+        try:
+            return cls.from_json(start)
         except ValueError as error:
-            wanted = 'such as {"x_m": 1.5, "y_m": -2, "heading_deg": 90}'
-            raise ValueError(f"start {value!r} must be an object {wanted}: {error}") from None
+            raise ValueError(f"{wrong}: {error}") from None

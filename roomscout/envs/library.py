@@ -10,8 +10,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
-import numpy as np
-
 from roomscout import UpAxis
 from roomscout.base.shots import VIEW
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
@@ -19,14 +17,14 @@ from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame, Start
 from roomscout.data.scans import LAYOUTS, Layouts, ScanRecord, scan_of, scan_sha256
 from roomscout.envs.object_boxes import known_boxes, require_same_frame
+from roomscout.envs.starts import start_pose
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers import Renderer, RenderError
 from roomscout.rendering.scene import Scene, SceneCache, SceneError, load_scene
-from roomscout.rendering.views import FirstView, eye_z_m, first_view
+from roomscout.rendering.views import FirstView, first_view
 
 FIRST_VIEWS_KEPT = 32
-OUTSIDE_M = 0.5  # how far outside the box around a scan a question may start: people lean on walls without scans
 
 
 @dataclass(frozen=True)
@@ -79,19 +77,7 @@ def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) ->
 
 def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSettings) -> FirstView:
     """The view from a question's start; raises SceneError for a start outside the scan, or RenderError."""
-    lower = scene.in_scan(scene.vertices.min(axis=0))[:2]
-    upper = scene.in_scan(scene.vertices.max(axis=0))[:2]
-    offset = (lower + upper) / 2 if start.from_middle else np.zeros(2)
-    x = float(start.x_m + offset[0])
-    y = float(start.y_m + offset[1])
-    if ([x, y] < lower - OUTSIDE_M).any() or ([x, y] > upper + OUTSIDE_M).any():
-        raise SceneError(
-            f"{scene.name}: the question starts at x {x:.2f}, y {y:.2f} m, outside the scan, which is from "
-            f"{lower[0]:.2f}, {lower[1]:.2f} to {upper[0]:.2f}, {upper[1]:.2f}: check that both are of the same version"
-        )
-    z = eye_z_m(scene.main_storey, camera.height_m) if start.z_m is None else start.z_m
-    pitch = camera.pitch_deg if start.pitch_deg is None else start.pitch_deg
-    pose = CameraPose(x, y, z, start.heading_deg % 360.0, pitch)
+    pose = start_pose(scene, start, camera.height_m, camera.pitch_deg)
     return FirstView.at(pose, scene, renderer, camera.intrinsics)
 
 
