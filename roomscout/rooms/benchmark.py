@@ -3,7 +3,7 @@
 Its datasets are the levels: bare, furnished and cluttered. See `roomscout.rooms.split`.
 """
 
-from roomscout.data.benchmark import Benchmark, FrequentAnswers, Origin
+from roomscout.data.benchmark import Benchmark, FrequentAnswers, Origin, Reference
 from roomscout.data.benchmarks.vsi_bench import VSI_TYPES
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.room import LEVELS
@@ -42,6 +42,10 @@ FREQUENT = FrequentAnswers(
 )  # fmt: skip
 """Found in 100 other rooms of each level: of each type, the one answer that scores most if all questions get it."""
 
+OVERALL_LABEL = f"rooms_v{VERSION}_{SHA256[:8]}_overall_7_task"
+MEASURED = {"best constants": 41.9, "explorer, blind, 8 moves": 38.8, "explorer, 8 moves": 78.4}
+"""Overalls in percent of all questions, measured with the commands in docs/benchmarks.md: how much of one is a guess."""
+
 BENCHMARK = Benchmark(
     name="rooms",
     title="Rooms",
@@ -57,8 +61,9 @@ BENCHMARK = Benchmark(
     datasets=tuple(LEVELS),
     frequent_answers=FREQUENT,
     hashes=frozenset(("6855b889ceb2997bee4c4b316f27b133abf8a0c9c9f5ee9338efbb19e82edf5b",)),  # of all its questions
+    references=tuple(Reference(name, {OVERALL_LABEL: score}, "docs/benchmarks.md") for name, score in MEASURED.items()),
     sizes={
-        f"rooms_v{VERSION}_{SHA256[:8]}_overall_7_task": ROOMS * len(LEVELS) * len(QUESTIONS_PER_TYPE),
+        OVERALL_LABEL: ROOMS * len(LEVELS) * len(QUESTIONS_PER_TYPE),
         VIEWS_LABEL: ROOMS * len(LEVELS),
     },
 )
