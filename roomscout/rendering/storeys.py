@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 AIR_M = 2.0  # above a floor on which a person can stand; storeys are at least as far apart
 FLOOR_TOLERANCE_M = 0.25  # for a height to count as floor; includes steps, rugs and thresholds, but not beds or tables
 SLAB_M = 0.06  # a floor's upper side is this far above its lower side at least; noise of scans is less
-LEAST_M2, LEAST_SHARE = 2.0, 0.1  # the least floor of a storey, and as a share of the largest floor
+LEAST_M2, LEAST_SHARE = 2.0, 0.05  # the least floor of a storey, and as a share of the largest floor
 ABOVE_M = 1.5  # walls or furniture rise this far above a storey that has no ceiling; above a roof is nothing
 COLUMNS = 64  # side of the grid of vertical lines on which floors are searched for
 FLOOR_RAYS = 32  # side of the grid of downward rays that search for the lowest floor

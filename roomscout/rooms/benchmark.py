@@ -44,7 +44,7 @@ FREQUENT = FrequentAnswers(
 
 OVERALL_LABEL = f"rooms_v{VERSION}_{SHA256[:8]}_overall_7_task"
 MEASURED = {"best constants": 41.9, "explorer, blind, 8 moves": 38.8, "explorer, 8 moves": 78.4}
-"""Overalls in percent of all questions, measured with the commands in docs/benchmarks.md: how much of one is a guess."""
+"""Overalls in percent, measured with the commands in docs/benchmarks.md: how much of one is a guess."""
 
 BENCHMARK = Benchmark(
     name="rooms",
