@@ -275,7 +275,7 @@ def _origin_of(name: str, vertices: np.ndarray) -> np.ndarray:
     centre = np.round(np.median(finite, axis=0)).astype(np.float64)
     if np.abs(centre).max() < FAR_M:
         return none
-    _log.info("%s: moved the origin to (%.0f, %.0f, %.0f)", name, *centre)
+    _log.debug("%s: moved the origin to (%.0f, %.0f, %.0f)", name, *centre)
     step_m = np.spacing(np.abs(centre).max().astype(vertices.dtype))
     if step_m > COARSEST_M:
         why = "its coordinates are stored in steps of %.2g m, which distorts the room"

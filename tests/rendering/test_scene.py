@@ -112,7 +112,7 @@ def test_nan_and_unreferenced_vertices_are_dropped(file):
 @pytest.mark.parametrize("origin", [(5e5, 4.6e6, 120.0), (-3e3, 0.0, 0.0)])
 def test_a_scan_in_national_grid_coordinates_keeps_its_shape(file, caplog, origin):
     near, faces = np.array([*CORNERS, [0.1234, 0.5678, 0.9012]]), [*TRIANGLES, [0, 1, 4]]
-    with caplog.at_level("INFO"):
+    with caplog.at_level("DEBUG"):
         scene = load_scene(file("far.ply", ply((near + origin).tolist(), faces, kind="double")))
     corners = scene.vertices[scene.faces]
     np.testing.assert_allclose(corners - corners[0, 0], near[faces], atol=1e-5)
