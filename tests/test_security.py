@@ -1,4 +1,4 @@
-"""What SECURITY.md promises about files of others."""
+"""What SECURITY.md promises about files of others; tests/data/test_named_files.py has what they may name."""
 
 import json
 import re
@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import RoomScans, run_in_process
-from gltf_files import image_bytes
 from PIL import Image
 
 from roomscout.base.pictures import PictureError, opened
@@ -23,61 +22,6 @@ from roomscout.runs import RunError
 from roomscout.runs.writer import RunWriter
 
 ROOT = Path(__file__).parents[1]
-SECRET = b"KEY=0123456789abcdef" * 20
-OBJ = "mtllib {}\nusemtl a\nv 0 0 0\nv 4 0 0\nv 0 4 0\nvt 0 0\nvt 1 0\nvt 0 1\nf 1/1 2/2 3/3\n"
-
-
-def coloured_gltf(uri: str) -> str:
-    """A triangle whose vertices have the bytes of another file as colours."""
-    accessors = [
-        {"componentType": 5126, "count": 3, "type": "VEC3"},
-        {"bufferView": 0, "componentType": 5121, "count": 3, "type": "VEC3", "normalized": True},
-    ]
-    tree = {
-        "asset": {"version": "2.0"}, "scene": 0, "scenes": [{"nodes": [0]}], "nodes": [{"mesh": 0}],
-        "meshes": [{"primitives": [{"attributes": {"POSITION": 0, "COLOR_0": 1}, "mode": 0}]}],
-        "buffers": [{"uri": uri, "byteLength": 9}], "bufferViews": [{"buffer": 0, "byteLength": 9}],
-        "accessors": accessors,
-    }  # fmt: skip
-    return json.dumps(tree)
-
-
-@pytest.fixture
-def stranger(tmp_path):
-    """The folder of a stranger's scan, beside a file that is none of its business."""
-    (tmp_path / "secret.txt").write_bytes(SECRET)
-    (tmp_path / "secret.png").write_bytes(image_bytes(Image.new("RGB", (1, 1), (9, 8, 7))))
-    (tmp_path / "secret.mtl").write_text("newmtl a\nKd 0.2 0.4 0.6\n")
-    (tmp_path / "scan").mkdir()
-    (tmp_path / "scan" / "link.txt").symlink_to(tmp_path / "secret.txt")
-    return tmp_path / "scan"
-
-
-@pytest.mark.parametrize("uri", ["{}/secret.txt", "../secret.txt", "..\\secret.txt", "%2e%2e/secret.txt", "link.txt"])
-def test_a_gltf_reads_no_file_outside_its_folder(stranger, uri):
-    (stranger / "scan.gltf").write_text(coloured_gltf(uri.format(stranger.parent)))
-    with pytest.raises(SceneError, match=r"is (missing|outside the scan's folder): put it beside the scan"):
-        read_geometry(stranger / "scan.gltf")
-
-
-@pytest.mark.parametrize(("library", "texture"), [("../secret.mtl", None), ("own.mtl", "../secret.png")])
-def test_an_obj_reads_no_file_outside_its_folder(stranger, caplog, library, texture):
-    (stranger / "scan.obj").write_text(OBJ.format(library))
-    (stranger / "own.mtl").write_text(f"newmtl a\nmap_Kd {texture}\n")
-    geometry = read_geometry(stranger / "scan.obj")
-    assert geometry.texturing is None and geometry.face_colours is None
-    assert "outside the scan's folder" in caplog.text
-
-
-def test_a_scan_in_a_folder_of_links_has_its_files(tmp_path):
-    blobs, folder = tmp_path / "blobs", tmp_path / "snapshot"
-    blobs.mkdir()
-    folder.mkdir()
-    (blobs / "1").write_text(coloured_gltf("colours.bin"))
-    (blobs / "2").write_bytes(bytes(range(9)))
-    for name, blob in (("scan.gltf", "1"), ("colours.bin", "2")):
-        (folder / name).symlink_to(blobs / blob)
-    assert read_geometry(folder / "scan.gltf").colours.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
 def test_no_code_of_the_current_folder_is_run(tmp_path):

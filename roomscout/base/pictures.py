@@ -2,12 +2,13 @@
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from roomscout.base.files import LFS_POINTER
+from roomscout.base.files import not_fetched
 
 FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "TGA", "DDS", "AVIF")
 """The formats that are read, by Pillow's names. To read them starts no other program, as EPS does."""
@@ -17,8 +18,10 @@ MOST_PIXELS_PER_BYTE = 64
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS  # Pillow itself raises at twice as many
 # What images are that Pillow does not read, by their first bytes, and what to do about them.
 _NOT_READ = {
-    b"\xabKTX 20\xbb\r\n": "it is KTX2: convert the scan with `gltf-transform ktxdecompress`",
-    LFS_POINTER: "it is a Git LFS pointer: run git lfs pull",
+    rb"\xabKTX 20\xbb\r\n": "it is KTX2: convert the scan with `gltf-transform ktxdecompress`",
+    rb".{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)": "it is HEIC: convert it to JPEG or PNG",
+    rb"\0\0\0\x0cjP {2}|\xff\x4f\xff\x51": "it is JPEG 2000: convert it to JPEG or PNG",
+    rb"(\xef\xbb\xbf)?\s*(<(\?xml|!--|!DOCTYPE svg)((?!<html).){,4000})?<svg\b": "it is SVG: convert it to PNG",
 }
 
 
@@ -29,9 +32,6 @@ class PictureError(ValueError):
 def opened(data: bytes, upright: bool = True) -> Image.Image:
     """The image in a file's bytes, RGB or RGBA; `upright` as EXIF says, without colour profile. Raises PictureError."""
     try:
-        for start, why in _NOT_READ.items():
-            if data.startswith(start):
-                raise PictureError(why)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             most = min(MOST_PIXELS, max(4096 * 4096, MOST_PIXELS_PER_BYTE * len(data)))
             if image.width * image.height > most:
@@ -45,7 +45,9 @@ def opened(data: bytes, upright: bool = True) -> Image.Image:
     except PictureError:
         raise
     except UnidentifiedImageError:
-        raise PictureError("it is damaged, or not an image of a known format") from None
+        kinds = (why for start, why in _NOT_READ.items() if re.match(start, data, re.DOTALL))
+        why = next(kinds, "") or re.sub("^is", "it is", not_fetched(data[:1024]))
+        raise PictureError(why or "it is damaged, or not an image of a known format") from None
     except Image.DecompressionBombError:
         raise PictureError(f"it has more than {2 * MOST_PIXELS:,} pixels: save it smaller") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # Pillow's own for broken chunks

@@ -10,6 +10,7 @@ from roomscout.command.demo import demo_settings
 from roomscout.data.benchmark import origin_lines
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import part_of
+from roomscout.data.pictures import QuestionPictureError
 from roomscout.data.questions import QuestionError
 from roomscout.data.scans import OWN_ROOTS, layouts_of, missing_scans, report_scans, scan_of
 from roomscout.edge.basis import selected
@@ -22,7 +23,7 @@ TAKES = ("demo",)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print which scans of a run can be used; returns 1 if some cannot, else 0."""
+    """Print which scans and pictures of a run can be used; returns 1 if some cannot, else 0."""
     given = words.read("check", arguments, TAKES)
     settings = demo_settings(given) if given.words["demo"] else resolve(given.settings, source=given.sources)
     if settings.on_video:
@@ -56,8 +57,16 @@ def main(arguments: Sequence[str]) -> int:
         log.warning("%s", why)
     if unusable:
         log.warning("To give a scan its own unit or up axis, add columns scale and up_axis to the question file")
+    lost = []
+    for picture in dict.fromkeys(picture for question in questions for picture in question.images):
+        try:
+            picture.decoded()
+        except QuestionPictureError as error:
+            lost.append(str(error))
+    if lost:
+        log.warning("Pictures that cannot be shown: %d, so their questions fail; the first: %s", len(lost), lost[0])
     _log_lines(origin_lines(origins, list(dict.fromkeys(question.dataset for question in questions))))
-    return 1 if missing or unusable else 0
+    return 1 if missing or unusable or lost else 0
 
 
 def _log_lines(lines: Sequence[str]) -> None:

@@ -53,7 +53,7 @@ def _option_texts(value: object) -> list[str]:
     if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
         return list(value)
     fix = f"; {AS_JSON}" if isinstance(value, str) else ""
-    raise ValueError(f"options {value!r} must be {FORMS}{fix}")
+    raise ValueError(f"options {repr(value)[:80]} must be {FORMS}{fix}")
 
 
 def read_options(value: object) -> Options:
@@ -68,7 +68,7 @@ def read_options(value: object) -> Options:
     numbers = ({str(place + first) for place in range(len(texts))} for first in (0, 1))
     labelled = {*labels} in ({*letters}, *numbers)  # in another form, so that they would be shown beside ours
     if labelled or any(map(LETTERED_OPTION.match, texts)) or not all(map(str.strip, texts)):
-        raise ValueError(f"options {texts} must all have a letter as in 'A. left', or none, and a text")
+        raise ValueError(f"options {str(texts)[:80]} must all have a letter as in 'A. left', or none, and a text")
     return Options(tuple(f"{letter}. {text.strip()}" for letter, text in zip(letters, texts, strict=True)), False)
 
 

@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from roomscout.base.errors import Refusal
 from roomscout.base.extras import require
-from roomscout.base.files import not_fetched
+from roomscout.base.files import folder_of, is_file, not_fetched
 from roomscout.base.text import first_line, json_in, listed, on_disk
-from roomscout.data.scan_frames import scan_path
+from roomscout.data.scan_frames import is_empty, scan_path
 
 MAX_CELL_CHARACTERS = 10_000_000  # limit of a CSV cell; the standard library's default is 131,072
 OPTIONAL_COLUMNS = ("id", "options")
@@ -28,6 +29,8 @@ OWN_COLUMNS = (
 kind of its answer, for a type that no benchmark defines; the start of the camera; the unit and the up axis of its scan;
 further right answers, for a judge; its pictures, as a list of files; and a mark of test data, which nothing reads."""
 
+_NOT_MISSED = ("images", "start", "options", "scale", "up_axis", "answer_kind", "unit", "extra_answers")
+"""Columns without which a row may be whole, so that only their names tell that one was meant."""
 _SHARD = re.compile(r"(.+)-[0-9]{5}-of-([0-9]{5})\.parquet")
 _log = logging.getLogger(__name__)
 QuestionRow = Mapping[str, object]
@@ -105,6 +108,7 @@ def file_rows(path: Path, columns: Iterable[str] = COLUMNS, reader: JsonReader |
     if suffix not in QUESTION_FILES and not path.is_dir():
         raise QuestionError(f"{path}: a question file is one of {listed(QUESTION_FILES)}")
     names: dict[str, None] = {}
+    filled = set[str]()
     try:
         if suffix:
             with path.open("rb") as file:
@@ -117,6 +121,7 @@ def file_rows(path: Path, columns: Iterable[str] = COLUMNS, reader: JsonReader |
         for number, row in rows:
             if not isinstance(row, QuestionError):
                 names.update(dict.fromkeys(row))
+                filled.update(name for name, cell in row.items() if not is_empty(cell))
                 row = {**row, **_options_of_columns(row), **_scan_beside(row, path)}
             yield number, row
     except UnicodeDecodeError as error:
@@ -125,7 +130,18 @@ def file_rows(path: Path, columns: Iterable[str] = COLUMNS, reader: JsonReader |
         raise QuestionError(f"cannot read {path}: {error.strerror or error}") from error
     read = {"", *columns, *OWN_COLUMNS, *OPTION_COLUMNS}
     if unknown := [name for name in names if name not in read]:
+        for name in filter(filled.__contains__, unknown):
+            if (meant := _meant(name)) and meant not in filled:
+                raise QuestionError(f"{path}: column {name!r} is not read: did you mean {meant}? Rename or remove it")
         _log.warning("%s: ignoring unknown columns: %s", path, listed(unknown))
+
+
+def _meant(name: str) -> str | None:
+    """The optional column that a column which nothing reads is probably meant as: `image_path` as `images`."""
+    stem = re.sub(r"_?(path|file|name|url)s?$", "", name.lower())
+    stem = re.sub(r"^(img|picture|photo)", "image", stem)
+    near = get_close_matches(stem, _NOT_MISSED, 1, 0.85)
+    return near[0] if near else None
 
 
 def _options_of_columns(row: QuestionRow) -> QuestionRow:
@@ -136,9 +152,12 @@ def _options_of_columns(row: QuestionRow) -> QuestionRow:
 
 def _scan_beside(row: QuestionRow, file: Path) -> QuestionRow:
     """The absolute path of a scan that is relative to the file's folder, and the scene's name, by default the path."""
-    scan = scan_path(row.get("scan"))
-    beside = file.absolute().parent / scan
-    if not scan or not on_disk(beside).is_file():
+    try:
+        scan = scan_path(row.get("scan"))
+    except ValueError:  # it is refused with its row
+        return {}
+    beside = folder_of(file).absolute() / scan
+    if not scan or not is_file(on_disk(beside)):
         return {}
     return {"scene_name": row.get("scene_name") or str(Path(scan).with_suffix("")), "scan": str(beside)}
 

@@ -58,8 +58,11 @@ def is_as_given(row: QuestionRow | QuestionError) -> TypeGuard[QuestionRow]:
     return not isinstance(row, QuestionError) and row.get(AS_GIVEN) is True
 
 
-def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun: str = "row") -> list[Question]:
-    """The questions of all rows of `name` that the benchmark asks; one QuestionError lists the bad rows, as `noun`s."""
+def parse_all(
+    rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun: str = "row", source: Path | None = None
+) -> list[Question]:
+    """The questions of all rows of `name` that the benchmark asks; one QuestionError lists the bad rows, as `noun`s.
+    Pictures get their paths, which count from the file or folder `source`, None for code, and their hashes."""
     first_row: dict[str, int] = {}
     scans: dict[tuple[str, str], str] = {}
     frames: dict[str | tuple[str, str], ScanFrame] = {}
@@ -73,7 +76,7 @@ def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun
                 left_out[why] += 1
                 continue
             ours = _in_our_columns(row, place, benchmark)
-            question = _parse_row(ours, number, place, benchmark)
+            question = _parse_row(ours, number, place, benchmark, source)
             with at(f"{place} (id {question.id})"):
                 if question.id in first_row:
                     raise QuestionError(f"{noun} {first_row[question.id]} has the same id")
@@ -154,7 +157,7 @@ class _Columns(Record):
     extra_answers: tuple[str, ...] | None = None  # right as well
 
 
-def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) -> Question:
+def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark, source: Path | None) -> Question:
     with at(place):
         scan = scan_path(row.get("scan"))
         if scan:
@@ -178,7 +181,7 @@ def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) 
             scan=scan,
             start=Start.read(row.get("start")),
             extra_answers=columns.extra_answers or (),
-            images=Picture.read(row.get("images")),
+            images=tuple(image.beside(source) for image in Picture.read(row.get("images"))),
             **vars(frame),
         )
         question = with_kind(question, benchmark)
@@ -199,7 +202,8 @@ def with_truth(question: Question, value: object, options: Options) -> Question:
     except (ValueError, AnswerKindError) as error:
         wrong = str(error)
     if wrong:
-        raise QuestionError(f"ground_truth {value!r} of a question of type {question.question_type} is {wrong}")
+        shown = repr(value)[:80]
+        raise QuestionError(f"ground_truth {shown} of a question of type {question.question_type} is {wrong}")
     return question
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
@@ -12,6 +12,7 @@ from roomscout.base.text import json_in, listed
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.options import read_options
+from roomscout.data.pictures import MADE
 from roomscout.data.question import Question
 from roomscout.data.question_files import NumberedRow, QuestionError, file_rows, hub_rows, questions_file
 from roomscout.data.question_rows import LIST, at, check_content, is_as_given, parse_all, restored, row_of, with_truth
@@ -61,10 +62,11 @@ class QuestionSource:
             get = f"get {origin.file or 'its questions'} from {origin.url}, and " if origin else ""
             raise QuestionError(f"{benchmark.title} has no source to download: {get}name a file", setting="questions")
         numbered = list(rows)
-        file = file or Path()
-        beside = file if file.is_dir() else file.parent
-        questions = [_with_pictures(question, beside) for question in parse_all(numbered, name, benchmark)]
+        questions = parse_all(numbered, name, benchmark, source=file or Path())
+        draws = path is None and benchmark.make_pictures is not None
         pictures = [picture for question in questions for picture in question.images]
+        if not draws and (made := [picture.file for picture in pictures if picture.sha256 == MADE]):
+            raise QuestionError(f"{name}: images {made[0]} cannot have the sha256 {MADE!r}: leave it out")
         if lost := [picture.file for picture in pictures if not picture.sha256]:
             logger.warning("Pictures that are not there: %d, such as %s; their questions will fail", len(lost), lost[0])
         as_given = frozenset(str(row.get("id")) for _, row in numbered if is_as_given(row))
@@ -119,8 +121,7 @@ def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None
         if not isinstance(question, Question):
             raise QuestionError(f"{LIST}, question {number}: {repr(question)[:80]} is not a Question")
         rows.append((number, row_of(question)))
-    parsed = parse_all(rows, LIST, benchmark or find_benchmark(DEFAULT), "question")
-    return [_with_pictures(question, Path()) for question in parsed]
+    return parse_all(rows, LIST, benchmark or find_benchmark(DEFAULT), "question")
 
 
 def saved(questions: Iterable[Question]) -> str:
@@ -135,12 +136,6 @@ def load_saved(path: Path, benchmark: Benchmark) -> list[Question]:
         return [restored(json_in(line), benchmark) for line in lines]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise QuestionError(f"{path} is damaged ({error!r}); restore it, or start a new run") from None
-
-
-def _with_pictures(question: Question, folder: Path) -> Question:
-    """A question with its pictures, if any, by their absolute paths, which count from a folder, and their hashes."""
-    images = tuple(image.beside(folder) for image in question.images)
-    return replace(question, images=images) if images else question
 
 
 class Selection(NamedTuple):

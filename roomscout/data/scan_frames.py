@@ -1,13 +1,14 @@
 """What a question file says of a scan: its path, its unit, the axis that points up, and a start in it."""
 
 import math
+import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
 from pydantic import ConfigDict, Field, StrictBool
 
 from roomscout import UpAxis
+from roomscout.base.files import file_name
 from roomscout.base.record import OmittedIfNone, Record
 from roomscout.base.text import json_in
 
@@ -50,11 +51,8 @@ def is_empty(cell: object) -> bool:
 
 
 def scan_path(cell: object) -> str:
-    """The path of a scan in a cell, with ~ expanded, and / for \\ unless such a file exists; empty if it is no text."""
-    path = cell.strip() if isinstance(cell, str) else ""
-    if path.startswith("~"):
-        path = str(Path(path).expanduser())
-    return path if "\\" not in path or Path(path).exists() else path.replace("\\", "/")
+    """The path of a scan in a cell, as `file_name`, with ~ expanded; raises ValueError."""
+    return os.path.expanduser(file_name(cell, "scan"))  # noqa: PTH111 (Path's raises if there is no such user)
 
 
 Pitch = Annotated[float, Field(ge=-90, le=90)]

@@ -1,9 +1,7 @@
 """Finds scan files in the folder layouts that the datasets' download tools write, and reports which scenes have one."""
 
-import errno
 import hashlib
 import logging
-import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from pathlib import Path
 
 from roomscout import UpAxis
 from roomscout.base.errors import Refusal
+from roomscout.base.files import is_file, require_regular
 from roomscout.base.grouping import grouped
 from roomscout.base.record import OmittedIfEmpty
 from roomscout.base.tables import Table
@@ -115,15 +114,14 @@ def scan_of(question: Question, scan_root: Path, layouts: Layouts = LAYOUTS) -> 
     if not question.scan:
         return find_scan(scan_root, *question.scene, layouts)
     path = on_disk(scan_root / question.scan)
-    if not path.is_file():
+    if not is_file(path):
         raise ScanNotFound(f"there is no scan file {path}, which the column scan of question {question.id} names")
     return path
 
 
 def scan_sha256(path: Path) -> str:
     """SHA-256 (64 hex digits) of a scan file alone; raises OSError, also for a pipe or a device, which may not end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    require_regular(path)
     with path.open("rb") as scan:
         return hashlib.file_digest(scan, "sha256").hexdigest()
 

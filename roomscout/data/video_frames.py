@@ -13,11 +13,12 @@ import numpy as np
 from PIL import Image
 
 from roomscout.base.extras import importing
-from roomscout.base.files import not_fetched
+from roomscout.base.files import FileRefused, not_fetched, own_folders, require_own
 from roomscout.base.grouping import grouped
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.shots import FRAME, Shot, fitting_size
 from roomscout.base.text import on_disk
+from roomscout.data.pictures import MOST_BYTES
 from roomscout.data.scans import ScanNotFound, require_plain
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))  # of the
 NO_COLOUR = re.compile(r"(?<![a-z])(depth|ir|infrared|mask|label|instance|semantic|normal|confidence)s?(?![a-z])", re.I)
 """In the names of images that are not what a camera saw."""
 SERIES_SHOWN = 5
+MOST_VIDEO_BYTES = 2**36  # an hour of 4K at 50 Mbit/s has a third
+WHOSE = "the folder of videos"
 CONTAINERS = "mov,matroska,webm,avi,mpegts,mpeg,asf,flv"  # formats of videos, by FFmpeg's names, none that lists files
 HDR = {16: "PQ", 18: "HLG"}  # transfers that nothing here maps to sRGB, by their numbers in ITU-T H.273
 
@@ -57,6 +60,9 @@ class FramesRecord:
         return f"{len(self.indices)} of {self.total} frames of {Path(self.file).name}: {places}"
 
 
+Frames = tuple[FramesRecord, tuple[Shot, ...]]  # which they are, and their pixels
+
+
 @dataclass(frozen=True)
 class FrameSize:
     """How large frames are shown: both sides are multiples of `side`, with `least` to `pixels` pixels in all."""
@@ -86,16 +92,21 @@ def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
     form = form or "{dataset}/{scene}"
     path = on_disk(root / form.format(dataset=dataset, scene=scene))
     try:
-        exists = path.is_file() if is_video else path.is_dir()
+        if is_video:
+            require_own(path, own_folders(root), WHOSE, MOST_VIDEO_BYTES)
+        elif not path.is_dir():
+            raise FileNotFoundError
+    except FileNotFoundError:
+        paths = form.format(dataset="<dataset>", scene="<scene>")
+        raise VideoNotFound(f"there is no {path}: name the folder of {paths}") from None
+    except FileRefused as error:
+        raise VideoNotFound(f"{path} is {error}: put the video itself there") from None
     except OSError as error:
         raise VideoNotFound(f"{path} cannot be read ({error.strerror or error})") from None
-    if not exists:
-        paths = form.format(dataset="<dataset>", scene="<scene>")
-        raise VideoNotFound(f"there is no {path}: name the folder of {paths}")
     return path
 
 
-def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRecord, tuple[Shot, ...]]:
+def frames_of_video(path: Path, frames: int, size: FrameSize) -> Frames:
     """Frames of a video, and which they are; raises VideoError. As decord, counts the frames that can be decoded,
     whatever the container says, but warns if it is more; they are shown as players show them, see `_upright`."""
     with _opened(path) as (video, stream):
@@ -120,8 +131,9 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
     return record, tuple(made[place] for place in wanted)
 
 
-def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRecord, tuple[Shot, ...]]:
-    """Images of a folder as frames, in natural order (2.jpg before 10.jpg), and which they are; raises VideoError."""
+def frames_of_folder(path: Path, frames: int, size: FrameSize, root: Path | None = None) -> Frames:
+    """Images of a folder as frames, in natural order (2.jpg before 10.jpg), and which they are; raises VideoError, also
+    for links out of `root`, by default `path`."""
     with _reading(path):
         files = [file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES and file.name[0] != "."]
     files = sorted(_colour_series(path, files), key=lambda file: (_natural(file.name), file.name))
@@ -129,8 +141,10 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
         raise VideoError(f"{path} has no frame: put images of {', '.join(sorted(IMAGE_SUFFIXES))} there")
     wanted = _chosen(path, len(files), frames)
     made = {}
+    own = own_folders(root or path)
     for place in dict.fromkeys(wanted):
         with _reading(files[place]):
+            require_own(files[place], own, WHOSE, MOST_BYTES)
             made[place] = Shot(FRAME, size.fitted(opened(files[place].read_bytes())))
     record = FramesRecord(str(path), _sha256([files[place] for place in made]), len(files), wanted)
     return record, tuple(made[place] for place in wanted)

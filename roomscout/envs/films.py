@@ -101,8 +101,11 @@ class FilmLibrary:
 
     def _load(self, scene: tuple[str, str]) -> Film:
         settings = self.settings
-        read = frames_of_video if settings.form else frames_of_folder
-        film = Film(*read(frames_path(settings.root, settings.form, *scene), settings.frames, settings.size))
+        path = frames_path(settings.root, settings.form, *scene)
+        if settings.form:
+            film = Film(*frames_of_video(path, settings.frames, settings.size))
+        else:
+            film = Film(*frames_of_folder(path, settings.frames, settings.size, settings.root))
         if film.record.sha256 != self._recorded.get(scene, film.record.sha256):
             raise VideoError(f"{film.record.file} is not what the run began with: restore it, or start a new run")
         return film

@@ -2,11 +2,10 @@
 
 import logging
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from roomscout.base.files import not_fetched
+from roomscout.base.files import FileRefused, not_fetched, require_regular
 from roomscout.rendering.geometry import Geometry, SceneError
 from roomscout.rendering.gltf import read_gltf
 from roomscout.rendering.obj import read_obj
@@ -46,13 +45,13 @@ def read_geometry(path: Path) -> Geometry:
 def reader_of(path: Path) -> Callable[[Path], Geometry]:
     """The reader for a file, by its beginning and suffix. Raises SceneError if it is none that can be read."""
     try:
-        facts = path.stat()
-        if not stat.S_ISREG(facts.st_mode):
-            raise SceneError(f"{path} is a folder, a pipe or a device: name the file of the scan")
+        require_regular(path)
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except (FileNotFoundError, ValueError):  # ValueError for a path with a NUL
         raise SceneError(f"{path} does not exist: check the path") from None
+    except FileRefused as error:
+        raise SceneError(f"{path} is {error}: name the file of the scan") from None
     except OSError as error:
         raise SceneError(f"{path} cannot be read: {error.strerror}") from error
     suffix = path.suffix.lower()

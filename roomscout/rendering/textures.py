@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
+from roomscout.base.files import FileRefused, own_folders, require_own
 from roomscout.base.pictures import PictureError, opened
 
 _log = logging.getLogger(__name__)
@@ -18,6 +19,7 @@ _BLEEDING_PIXELS = 1024  # the opposite border bleeds into half a pixel of an im
 _OPACITY_BLOCKS = 2048  # transparency is looked up in at most so many blocks of texels along an axis
 _FAR_UV = 64.0  # texture coordinates further outside are moved here
 MOST_PROBLEMS = 20  # of a scan that are logged
+MOST_BYTES = 2**32  # of a file that a scan names: a GLB has no more, and uncompressed the largest image a quarter
 _BYTES = np.arange(256) / 255
 
 Wrap = Literal["repeat", "mirror", "clamp"]  # outside 0..1: OpenGL's REPEAT, MIRRORED_REPEAT and CLAMP_TO_EDGE
@@ -107,19 +109,22 @@ def decoded(data: bytes) -> Picture:
 
 def file_of(scan: Path, name: str, beside: Path | None = None) -> Path:
     r"""The file of a scan with this `name`, relative to the file `beside` or to the scan. A path of another machine,
-    `C:\Users\me\textures\wall.png`, is searched for as `textures/wall.png` and as `wall.png`. Raises FileNotFoundError,
-    also for a file outside the scan's folder, which a scan of a stranger could otherwise read; links are resolved."""
+    `C:\Users\me\textures\wall.png`, is searched for as `textures/wall.png` and as `wall.png`. Raises OSError, also for
+    what `require_own` refuses: a scan of a stranger could otherwise read any file."""
     parts = name.replace("\\", "/").split("/")
-    endings = ["/".join(parts[first:]) for first in range(len(parts))]
+    endings = ["/".join(parts[first:]) for first in range(len(parts)) if parts[-1]]
     folders = dict.fromkeys([(beside or scan).parent, scan.parent])
-    paths = [folder / ending for folder in folders for ending in endings]
-    files = [path for path in paths if path.is_file()]
-    own = (scan.parent.resolve(), scan.resolve().parent)
-    for file in files:
-        if any(file.resolve().is_relative_to(folder) for folder in own):
-            return file
-    why = "outside the scan's folder" if files else "missing"
-    raise FileNotFoundError(f"the file {name} is {why}: put it beside the scan")
+    own = own_folders(scan)
+    why = "missing"
+    for path in (folder / ending for folder in folders for ending in endings):
+        try:
+            require_own(path, own, "the scan's folder", MOST_BYTES)
+            return path
+        except FileNotFoundError:
+            continue
+        except FileRefused as error:
+            why = str(error)
+    raise FileNotFoundError(f"the file {name[:200]} is {why}: put it beside the scan")
 
 
 class Pictures:
@@ -146,7 +151,7 @@ class Pictures:
             try:
                 self._pictures[key] = decoded(read())
             except (OSError, PictureError) as error:
-                self.problem(f"drawing without the texture {name}: {error}")
+                self.problem(f"drawing without the texture {name[:200]}: {error}")
         return self._pictures[key]
 
 

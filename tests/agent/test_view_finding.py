@@ -136,7 +136,7 @@ class TestPictures:
         with pytest.raises(QuestionPictureError, match="has changed since its question was read"):
             picture.shown(8, 8)
 
-    @pytest.mark.parametrize("cell", ["a.png", ["a.gif"], [3], {"file": "a.png"}])
+    @pytest.mark.parametrize("cell", ["a.gif", ["a.gif"], [3], {"file": "a.png"}])
     def test_a_column_that_is_no_list_of_files_is_refused(self, cell):
         with pytest.raises(ValueError, match=r"must be a list of PNG and JPEG files|not JSON|Expecting"):
             Picture.read(cell)

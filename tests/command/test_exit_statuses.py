@@ -1,10 +1,12 @@
 """The exit statuses of the command: what scripts and schedulers decide by."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 from conftest import RoomScans, only_run, run_command, run_main
+from PIL import Image
 
 POLICY = """
 import os, signal
@@ -45,6 +47,34 @@ def test_a_failed_question_gives_status_1_and_still_does_when_nothing_is_left_to
     assert (again.returncode, "Nothing to do" in again.stdout) == (1, True), again.stderr
     chosen = ["--questions", str(rooms.questions), "--scan-root", str(root)]
     assert run_main(["--check-data", *chosen]).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        (None, 1, "goal.jpg cannot be read (No such file or directory)"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99), 1, "it is HEIC: convert it to JPEG or PNG"),
+        (b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(99), 1, "it is JPEG 2000: convert it to JPEG or PNG"),
+        (b"<?xml version='1.0'?>\n<!-- a > b -->\n<svg xmlns='x'/>", 1, "it is SVG: convert it to PNG"),
+        (b"<!DOCTYPE html><html><svg/></html>", 1, "it is a web page instead of the file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", 1, "it is a Git LFS pointer instead of the file"),
+        (b"nothing", 1, "it is damaged, or not an image of a known format"),
+        ("JPEG", 0, "all"),
+        ("PNG", 0, "all"),
+    ],
+)
+def test_check_looks_at_the_pictures_of_questions(
+    rooms: RoomScans, tmp_path: Path, content: bytes | str | None, status: int, said: str
+):
+    scan = shutil.copy(min(rooms.root.rglob("*.ply")), tmp_path / "room.ply")
+    if isinstance(content, str):
+        Image.new("RGB", (8, 6)).save(tmp_path / "goal.jpg", content)
+    elif content is not None:
+        (tmp_path / "goal.jpg").write_bytes(content)
+    row = {"scan": str(scan), "question": "How many?", "question_type": "object_counting", "ground_truth": 2}
+    (tmp_path / "q.jsonl").write_text(json.dumps({**row, "images": "goal.jpg"}))
+    ended = run_main(["check", "--questions", str(tmp_path / "q.jsonl")])
+    assert (ended.returncode, said in ended.stdout + ended.stderr) == (status, True), ended.stdout + ended.stderr
 
 
 def test_an_interrupted_run_gives_status_130_and_the_command_that_resumes_it(rooms: RoomScans, tmp_path: Path):

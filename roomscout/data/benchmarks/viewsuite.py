@@ -67,7 +67,7 @@ def _in_our_columns(row: QuestionRow) -> QuestionRow:
         "options": options,
         "ground_truth": truth,
         "start": Start(first[0], first[1], first[3], z_m=first[2], pitch_deg=first[4]).to_json(),
-        "images": [str(details[name]["path"]).removeprefix("./") for name in names],
+        "images": [details[name]["path"] for name in names],
     }
 
 
