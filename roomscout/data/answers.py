@@ -23,7 +23,10 @@ UNIT_WORDS = {  # spellings after a number; any other unit is accepted as writte
     "m²": ("", "m²", "m2", "m^2", "sqm", "sq m", "square meter", "square meters", "square metre", "square metres"),
 }
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
+LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*|、(?!\s*[A-Z]\b).*)", re.DOTALL)  # "A、B" are two
+HALF_WIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+HALF_WIDTH |= {ord("。"): ". ", ord("，"): ", ", ord("："): ": ", ord("；"): "; "}
+"""Full-width characters of Chinese and Japanese text as ASCII; no space follows their punctuation."""
 WRAPPED = re.compile(  # Markdown and LaTeX around an answer; JSON reads the beginning of "\boxed" as a backspace
     r"\*\*(.*)\*\*|`(.*)`|\[(.*)\]|\$(.*)\$|\\\((.*)\\\)|(?:\\b|\x08)oxed\{(.*)\}|\\(?:text|mathrm|mathbf)\{(.*)\}",
     re.DOTALL,
@@ -74,8 +77,8 @@ class AnswerKind(Protocol):
 
     def score(self, answer: str | float | None, truth: str) -> float:
         """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth. The answer
-        is as `parse` returned it, and the truth as `read_truth` did. A truth that `parse` takes is scored as an answer
-        when questions are loaded, and refused with its row unless it scores 1. By default 1 for the same text as
+        is as `parse` returned it, and the truth as `read_truth` did. A truth, by `parse` or else as it is, is scored as
+        an answer when questions are loaded, and refused unless it scores 1. By default 1 for the same text as
         `matched_text`, like the exact match of SQuAD (arXiv:1606.05250), but articles and punctuation count."""
         return float(answer is not None and matched_text(str(answer)) == matched_text(truth))
 
@@ -108,8 +111,9 @@ def plain_text(value: object) -> str | None:
 
 
 def bare_text(value: object) -> str | None:
-    """As `plain_text`, without Markdown and LaTeX around it: **B**, $3$ and \\boxed{B} as B and 3."""
+    """As `plain_text`, in HALF_WIDTH, without Markdown and LaTeX around it: **B**, $3$ and \\boxed{B} as B and 3."""
     text = plain_text(value)
+    text = text and text.translate(HALF_WIDTH).strip()
     while text and len(text) <= LONGEST_WRAPPED and (match := WRAPPED.fullmatch(text)):
         text = next(inside for inside in match.groups() if inside is not None).strip()
     return text
@@ -449,8 +453,8 @@ def _point_text(text: str, sizes: Sequence[int]) -> str | None:
 
 def _distance_m(answer: str | float | None, truth: str) -> float | None:
     """Metres between two positions, on the floor plan if the ground truth has no height; None without an answer."""
-    place = _numbers(str(answer or ""), (3,))
     goal = _numbers(truth, (2, 3))
+    place = _numbers(str(answer or ""), (3, len(goal or ())))
     if goal is None:
         raise ValueError(f"ground truth {truth!r} must be two or three coordinates in m")
     return None if place is None else math.dist(place[: len(goal)], goal)

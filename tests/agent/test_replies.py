@@ -1,6 +1,7 @@
 """Which action a reply holds: the last one outside thoughts, in JSON as models write it."""
 
 import json
+import re
 import time
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from roomscout.agent.actions.space import LOOK_AROUND
 from roomscout.agent.policies.lenient_json import last_object
 from roomscout.agent.policies.replies import parse_action
-from roomscout.data.answers import TEXT_KIND, Number
+from roomscout.data.answers import LETTER_KIND, POSE_KIND, TEXT_KIND, YES_NO_KIND, Number
 from roomscout.envs.actions import CameraAction
 from tests.conftest import vsi_question
 
@@ -248,6 +249,78 @@ def test_markdown_and_latex_around_an_answer_are_left_out(written: str):
     for last_turn in (False, True):
         parsed = parse_action('{"answer": "' + written + '", "done": true}', CHOICE, last_turn)
         assert parsed.action == CameraAction(answer="B", done=True)
+
+
+FULL_WIDTH = {code: chr(code + 0xFEE0) for code in range(0x21, 0x7F)}
+STOPS = str.maketrans({".": "。", ",": "，", ":": "：", ";": "；", "!": "！"})
+
+
+def as_in_chinese(text: str) -> list[str]:
+    """A text with full-width characters, and with full-width punctuation alone, which no space follows."""
+    words = re.sub(r"(?<=[.,:;]) ", "", text)
+    return [words.translate(FULL_WIDTH), words.translate(STOPS)]
+
+
+KINDS = {"letter": LETTER_KIND, "yes_no": YES_NO_KIND, "number": Number("m"), "pose": POSE_KIND}
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        *(("letter", text) for text in ("A", "b", "A.", "(B)", "A) left", "A: left", "B. the door", "**B**")),
+        *(("yes_no", text) for text in ("Yes", "no.", "NO!", "Yes, behind the door", "No; it is there")),
+        *(("number", text) for text in ("3", "12 m", "-7", "1e3")),
+        ("pose", "here"),
+    ],
+)
+def test_an_answer_in_full_width_is_the_same_answer(kind: str, written: str):
+    answer = KINDS[kind].parse(written, ("A", "B"))
+    assert answer is not None
+    found = [KINDS[kind].parse(text, ("A", "B")) for text in as_in_chinese(written)]
+    assert found == [answer] * 2
+
+
+@pytest.mark.parametrize("text", ["A、left", "A、 the door", "A、左", "A。左边", "Ａ。"])
+def test_a_letter_may_be_numbered_as_in_chinese(text: str):
+    parsed = parse_action(json.dumps({"answer": text, "done": True}, ensure_ascii=False), CHOICE)
+    assert (parsed.action, parsed.error) == (CameraAction(answer="A", done=True), None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        *(("letter", text) for text in ("ＡＢ", "A、B", "A、 B", "A，B", "Ａ chair", "Ｄ")),
+        *(("yes_no", text) for text in ("ｎｏ idea", "Yes、no")),
+        *(("number", text) for text in ("３，５", "約３")),
+        ("pose", "ｔｈｅｒｅ"),
+    ],
+)
+def test_what_is_not_read_in_ascii_is_not_read_in_full_width(kind: str, written: str):
+    assert KINDS[kind].parse(written, ("A", "B")) is None
+
+
+@pytest.mark.parametrize(
+    "around", ["{}", "<tool_call>\n{}\n</tool_call>", "[{}]", '{{"type": "function", "function": {}}}']
+)
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize(
+    "arguments", [json.loads(MOVE), json.loads(FINAL), {"answer": "B", "done": True, "note": '"B"'}]
+)
+def test_the_arguments_of_a_function_call_may_be_text(around: str, indent: int | None, arguments: dict[str, object]):
+    as_text = json.dumps(arguments, indent=indent)
+    calls = [json.dumps({"name": "answer", "arguments": each}) for each in (arguments, as_text)]
+    as_object, as_string = (parse_action(around.format(call), CHOICE) for call in calls)
+    assert as_string == as_object and as_object.error is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [{"name": "answer", "arguments": "B"}, {"name": "answer", "arguments": '{"x": 1}'},
+     {"arguments": FINAL}, {"name": "answer", "note": FINAL}],
+)  # fmt: skip
+def test_other_text_in_a_call_is_not_an_action(call: dict[str, str]):
+    with pytest.raises(ValueError, match="no JSON object with one of the keys"):
+        last_object(json.dumps(call), KEYS)
 
 
 def test_text_answers_keep_what_is_around_them():

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 MAX_DEPTH = 200  # objects and lists nested deeper than this are not read
@@ -55,9 +56,10 @@ def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
     minus sign U+2212; full-width colons and commas. Closing brackets may be missing at the end of the text if the
     object has the last of `keys` and does not end in a number or word, which could be cut off.
 
-    Objects in lists count, and objects in objects without any of `keys`. An object is tried at each brace outside the
-    objects before it. What is nested in a failed one is tried alone, unless an object that is not closed has one of
-    `keys`. An object that the text cuts off hides all that is in it. Raises ValueError with the reason if none is.
+    Objects in lists count, in the text of a call's arguments, and in objects without any of `keys`. An object is tried
+    at each brace outside the objects before it. What is nested in a failed one is tried alone, unless an object that is
+    not closed has one of `keys`. An object that the text cuts off hides all that is in it. Raises ValueError with the
+    reason if none is.
     """
     text = text[-LONGEST:]
     last, why, why_at = None, "no complete JSON object", -1
@@ -113,7 +115,8 @@ def object_spans(text: str, keys: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:
-    """The last object with one of `keys`, among `value` and what is in objects and lists without; None if none has."""
+    """The last object with one of `keys`, among `value` and what is in objects and lists without, or in the text of a
+    call's arguments; None if none has."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -121,6 +124,10 @@ def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:
             if any(key in value for key in keys):
                 return value
             waiting += value.values()
+            arguments = value.get("arguments")
+            if isinstance(arguments, str) and "name" in value:
+                with suppress(ValueError):
+                    waiting.append(last_object(arguments, keys))
         elif isinstance(value, list):
             waiting += value
     return None
