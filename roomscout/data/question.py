@@ -125,7 +125,8 @@ def why_no_truth(question: Question) -> str | None:
         if wrong is not None:
             return wrong
         answer = question.parse_answer(truth)
-        score = None if answer is None else question.score(answer)
+        answer = truth if answer is None else answer
+        score = question.score(answer)
     except AnswerKindError as error:
         return f"not one that can be scored: {error}"
     if score is not None and score < 1:

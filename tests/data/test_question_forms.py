@@ -220,21 +220,31 @@ class Halved(Text):
 
     name = "halved"
     best: float = 0.2
+    takes: bool = True
+
+    def parse(self, value: object, letters: object) -> str | None:
+        return super().parse(value, ()) if self.takes else None
 
     def score(self, answer: str | float | None, truth: str) -> float:
         return self.best * float(answer == truth)
 
 
-def test_a_truth_that_does_not_score_1_as_an_answer_is_refused(tmp_path: Path):
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_truth_that_does_not_score_1_as_an_answer_is_refused(tmp_path: Path, takes: bool):
     path = tmp_path / "q.jsonl"
     path.write_text(json.dumps({**COUNT, "question_type": "colour", "ground_truth": "red"}))
-    kinds = [replace(BENCHMARK, types=(QuestionType("colour", Halved(best=best)),)) for best in (1.0, 0.2)]
+    kinds = [replace(BENCHMARK, types=(QuestionType("colour", Halved(best, takes)),)) for best in (1.0, 0.2)]
     assert [question.ground_truth for question in load_questions(path, kinds[0])] == ["red"]
     with pytest.raises(QuestionError, match=r"ground_truth 'red' .* as an answer, it scores 0\.2 by Halved, not 1"):
         load_questions(path, kinds[1])
 
 
-def test_a_cell_of_images_that_is_no_list_is_refused_unless_it_is_empty(tmp_path):
-    assert read(tmp_path, {**COUNT, "images": float("nan")})[0].images == ()
-    with pytest.raises(QuestionError, match=r"images 5 must be a list of PNG and JPEG files"):
-        read(tmp_path, {**COUNT, "images": 5})
+@pytest.mark.parametrize(
+    ("kind", "truth"),
+    [("point", "1, 2"), ("point", "1, 2, 3"), ("pose", "1, 2, 1.5, 90, 0"), ("pose", "1, 2, 1.5, 90, 0, 3"),
+     ("number", "1e-3"), ("yes_no", "NO"), ("text", "Red."), ("letter", "b")],
+)  # fmt: skip
+def test_a_truth_of_each_kind_scores_1(tmp_path: Path, kind: str, truth: str):
+    options = {"options": ["A. x", "B. y"]} if kind == "letter" else {}
+    [question] = read(tmp_path, {**COUNT, "question_type": "t", "answer_kind": kind, "ground_truth": truth, **options})
+    assert question.ground_truth == truth
