@@ -21,6 +21,7 @@ from roomscout.edge.basis import Basis
 from roomscout.edge.declaring import Role
 from roomscout.edge.resuming import changed_since
 from roomscout.edge.settings import ANSWER_SETTINGS, VERB_WORDS, Settings, flags_giving, flags_of, names_of
+from roomscout.models import NO_EFFECT
 from roomscout.models.adapters import adapter_sha256
 from roomscout.models.transformers.source import checkpoint_of, hub_revision
 from roomscout.runs.conditions import hash_of
@@ -105,6 +106,7 @@ def conditions_of(
     their hash. "video_input" says whether frames of a video protocol are shown as images or, if `native`, as one
     video."""
     found = _those_with(Role.ANSWER, settings) | {"prompts": prompts and prompts.sha256}
+    found["generation"] = [each for each in settings["generation"] if _has_effect(each, settings)]
     found |= _by_hash("actions", settings["actions"], _code_sha256(settings["actions"]))
     if settings["moves_of"] is not None:
         found |= _by_hash("moves_of", settings["moves_of"], _run_sha256(Path(settings["moves_of"])))
@@ -112,6 +114,16 @@ def conditions_of(
         found["words"] = hashlib.sha256(json.dumps(asdict(video), sort_keys=True).encode()).hexdigest()
         found["video_input"] = "native" if native else "frames"
     return found
+
+
+def _has_effect(parameter: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a parameter of sampling can change a reply. At temperature 0 only penalties can. A value of NO_EFFECT can
+    at a server of others alone, whose own default it replaces."""
+    name, _, value = parameter.partition("=")
+    neutral = NO_EFFECT.get(name)  # None for the word that stands for those of a checkpoint that is not here
+    if settings["temperature"] == 0 and name in ("top_p", "top_k", "min_p"):
+        return False
+    return neutral is None or settings["engine"] == "openai" or float(value) != neutral
 
 
 def scoring_of(settings: Mapping[str, Any]) -> dict[str, Any]:

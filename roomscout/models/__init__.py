@@ -69,6 +69,10 @@ class Reply:
         return Message("assistant", self.text, tokens=self.tokens)
 
 
+NO_EFFECT = {"top_p": 1, "top_k": 0, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1}
+"""Parameters of sampling, with the value of each that changes nothing."""
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """How to load a model and generate with it."""

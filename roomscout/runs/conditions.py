@@ -43,7 +43,7 @@ def protocol_of(facts: "RunFacts") -> str:
     others = [name for name in values if name not in basics and (name in changed or name not in facts.config)]
     parts = ["BLIND, every view grey"] if facts.is_blind else []
     parts += ["video protocol"] if facts.frames is not None else []
-    parts += [f"{name}={_in_words(values[name])}" for name in (*basics, *others) if values.get(name) is not None]
+    parts += [f"{name}={_in_words(values[name])}" for name in (*basics, *others) if values.get(name) not in (None, [])]
     official = facts.setting("benchmark") == DEFAULT and (facts.source is None or facts.source.own)
     return ", ".join([*parts, f"{'official ' if official else ''}{_title(facts)} scoring"])
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import RoomScans, only_run, run_in_process, vsi_question
 from planned import changed, run_settings
+from transformers import LogitsProcessorList
 
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import Prompts
@@ -22,6 +24,7 @@ from roomscout.edge.declaring import Role
 from roomscout.edge.record import answerer_of, conditions_of, scoring_of
 from roomscout.edge.settings import TYPES, Settings, names_of
 from roomscout.envs.actions import CameraAction
+from roomscout.models.transformers.decoding import Penalties, RowSampling
 from roomscout.rendering.registry import RENDERERS
 from roomscout.runs.conditions import hash_of, is_blind_run_of
 from roomscout.runs.merge import merge
@@ -183,6 +186,52 @@ def test_another_value_of_a_setting_gives_other_conditions_and_no_blind_baseline
     assert not is_blind_run_of(facts, replace(facts, conditions=other))
     if name != "renderer":
         assert not is_blind_run_of(facts, replace(blind, conditions=other | {"renderer": "blind"}))
+
+
+SAMPLING = {
+    "top_p": (1.0, 0.3), "top_k": (1,), "min_p": (0.0, 0.9), "presence_penalty": (0.0, 1.9),
+    "frequency_penalty": (0.0, 1.9), "repetition_penalty": (1.0, 5.0),
+}  # fmt: skip
+
+
+def drawn(temperature: float, generation: dict[str, float]) -> list[int]:
+    """The tokens that the engine of this process takes of random logits, the second of each row by the first."""
+    prompts = [[1, 2, 3]] * 256
+    logits = torch.randn(2, len(prompts), 20, generator=torch.Generator().manual_seed(1))
+    processors = LogitsProcessorList()
+    if any(name.endswith("penalty") for name in generation):
+        processors.append(Penalties(prompts, generation, torch.device("cpu")))
+    if temperature:
+        streams = list(map(str, range(len(prompts))))
+        processors.append(RowSampling(temperature, streams, torch.device("cpu"), generation))
+    ids = torch.tensor(prompts)
+    for step in logits:
+        ids = torch.cat([ids, processors(ids, step).argmax(1, keepdim=True)], dim=1)
+    return ids.flatten().tolist()
+
+
+@pytest.mark.parametrize("others", [{}, {"steps": 3}, {"see": ("rgb", "depth"), "image_size": (320, 200)}])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("name", SAMPLING)
+def test_a_parameter_of_sampling_is_a_condition_if_it_can_change_a_reply(
+    name: str, temperature: float, others: dict[str, Any], rooms: RoomScans, tmp_path: Path
+):
+    def hashed(engine: str, *generation: str) -> str:
+        values = {"temperature": temperature, "engine": engine, "generation": generation, **others}
+        return hash_of(conditions_of(rooms.config(tmp_path, **values).as_json, None))
+
+    for value in SAMPLING[name]:
+        is_neutral = drawn(temperature, {}) == drawn(temperature, {name: value})
+        for engine in ("transformers", "vllm"):
+            assert (hashed(engine) == hashed(engine, f"{name}={value}")) == is_neutral
+            beside = hashed(engine, "presence_penalty=1", f"{name}={value}") if name != "presence_penalty" else None
+            assert beside is None or (beside == hashed(engine, "presence_penalty=1")) == is_neutral
+        never = temperature == 0 and not name.endswith("penalty")  # a server of others may have another default
+        assert (hashed("openai") == hashed("openai", f"{name}={value}")) == never
+
+
+def test_conditions_of_a_checkpoint_that_is_not_here_are_those_that_were_asked_for(rooms: RoomScans, tmp_path: Path):
+    assert conditions_of(rooms.config(tmp_path, generation="checkpoint").as_json, None)["generation"] == ["checkpoint"]
 
 
 def test_each_renderer_has_conditions_of_its_own(rooms: RoomScans, tmp_path: Path):

@@ -19,16 +19,13 @@ from transformers.utils import logging
 
 from roomscout.base.files import LFS_POINTER
 from roomscout.base.text import first_line
-from roomscout.models import ModelError
+from roomscout.models import NO_EFFECT, ModelError
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.source import existing_source, file_here, id_and_revision
 
 # huggingface_hub's HTTP client, httpx before version 2, httpx2 since, and its error without a response.
 _client = import_module(hub.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
 _TransportError: type[Exception] = _client.TransportError
-
-NO_EFFECT = {"top_p": 1, "top_k": 0, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1}
-"""Parameters of sampling, with the value of each that changes nothing."""
 
 
 def load_checkpoint(
