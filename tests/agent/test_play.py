@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -246,6 +247,46 @@ def test_a_participant_reads_instructions_practises_and_always_sees_the_answer_a
             assert not shown.scrolling()
     assert session.reply(session.turn(), "A")[0] == 200
     assert RunReader(only_run(session.log_root)).facts.answerer["instructions_sha256"]
+
+
+NOTHING: tuple[dict[str, Any], ...] = (
+    {}, {"values": 5}, {"values": None}, {"values": ["forward_meters"]}, {"values": {"forward": 1}}, {"answer": None},
+)  # fmt: skip
+
+
+def test_a_reply_without_a_move_or_an_answer_takes_no_turn(play: Callable[..., Session]):
+    session = play(ids="1")
+    turn = session.turn()
+    for body in NOTHING:
+        status, said = session.ask("reply.json", {"key": turn["key"]} | body)
+        assert (status, "values are an object with some of rotation_angle_degrees" in said["error"]) == (422, True)
+    assert session.turn()["key"] == turn["key"]
+    assert session.reply(turn, "2")[0] == 200
+
+
+def test_nobody_waits_while_a_practice_room_is_made_which_is_made_once(
+    play: Callable[..., Session], capsys: pytest.CaptureFixture[str]
+):
+    session = play(annotator=["anna", "ben"], samples=2, num_questions=1)
+    links = links_of(capsys)
+    anna, ben = (session.turn(token=links[name]) for name in ("anna", "ben"))
+    seconds = list[float]()
+
+    def practise() -> None:
+        began = time.perf_counter()
+        assert session.ask("state.json", token=links["anna"], practice="begin")[1]["key"] == "q000-0"
+        seconds.append(time.perf_counter() - began)
+
+    making = threading.Thread(target=practise)
+    making.start()
+    time.sleep(0.1)
+    assert session.reply(ben, who=links["ben"], forward_meters="far")[0] == 422
+    assert session.reply(ben, "2", who=links["ben"])[0] == 200
+    assert making.is_alive()
+    making.join()
+    practise()
+    assert seconds[1] < seconds[0] / 2
+    assert session.reply(anna, "2", who=links["anna"])[0] == 200
 
 
 def links_of(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:

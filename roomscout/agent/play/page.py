@@ -197,7 +197,6 @@ class PlaySite(Site):
         asked, left = self._asked(name, query)
         values = body.get("values")
         answer = body.get("answer")
-        values = values if isinstance(values, dict) else {}
         why: str | None = None
         if asked is not None and left is not None and body.get("key") == asked.turn["key"]:
             if "practice" in query:

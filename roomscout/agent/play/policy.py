@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_urlsafe
 from threading import Event, Lock, Thread
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from roomscout.agent.actions.space import ActionSpaceError, shown
 from roomscout.agent.console import print_to_console
@@ -24,6 +24,9 @@ from roomscout.models import ModelError, Reply
 from roomscout.rendering.renderers import RenderError
 from roomscout.runs.records import EpisodeId
 from roomscout.scoring.agreement import dealt
+
+if TYPE_CHECKING:
+    from roomscout.agent.play.practice import PracticeRoom
 
 HUMAN = "human"  # the name of the policy in settings
 GAP_S = 5.0  # the most seconds that count between two requests of a page in use: one that asks later was closed or idle
@@ -74,6 +77,7 @@ class HumanPolicy(Policy):
         self._links = {token_urlsafe(16): name for name in self.annotators}
         self._instructions = "" if instructions is None else _read(instructions)
         self._practice: dict[str, Asked] = {}
+        self._room: PracticeRoom | None = None
         self._left: dict[str, int] = {}
         self._begun: dict[str, list[EpisodeId]] = {name: [] for name in self.annotators}
         self._asked: dict[EpisodeId, Asked] = {}
@@ -173,20 +177,25 @@ class HumanPolicy(Policy):
         return every - self._left[name] + 1, every
 
     def practice(self, name: str, begin: bool = False) -> Asked | None:
-        """The turn of a person's practice question; None if there is none. `begin` begins one."""
-        from roomscout.agent.play.practice import practice_like  # makes a room, which other runs never do
+        """The turn of a person's practice question; None if there is none. `begin` begins one. Nobody else waits while
+        it is made."""
+        from roomscout.agent.play.practice import PracticeRoom  # which other runs never need
 
         with self._lock:
+            room = self._room or PracticeRoom()
+            self._room = room
             turn, _ = self.current(name)
-            is_new = begin or name not in self._practice
-            if is_new and turn is not None and can_practise(turn.state):
-                try:
-                    self._practice[name] = Asked.of(practice_like(turn.state))
-                except RenderError:
-                    return None
-            return self._practice.get(name)
+            practised = self._practice.get(name)
+        if (begin or practised is None) and turn is not None and can_practise(turn.state):
+            try:
+                practised = Asked.of(room.episode_like(turn.state))
+            except RenderError:
+                return None
+            with self._lock:
+                self._practice[name] = practised
+        return practised
 
-    def reply(self, asked: Asked, values: dict[str, Any], answer: object) -> str | None:
+    def reply(self, asked: Asked, values: object, answer: object) -> str | None:
         """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing; None if the
         turn has a reply. It is written and read as a model's. What cannot be read takes no turn."""
         with self._lock:
@@ -203,7 +212,7 @@ class HumanPolicy(Policy):
             asked.replied.set()
         return ""
 
-    def reply_to_practice(self, name: str, asked: Asked, values: dict[str, Any], answer: object) -> str:
+    def reply_to_practice(self, name: str, asked: Asked, values: object, answer: object) -> str:
         """Take a reply to the practice question; returns why it cannot be read, or nothing."""
         with self._lock:
             state = asked.state
@@ -220,12 +229,15 @@ class HumanPolicy(Policy):
         return ""
 
     @staticmethod
-    def _read_reply(asked: Asked, values: dict[str, Any], answer: object) -> Decision | str:
+    def _read_reply(asked: Asked, values: object, answer: object) -> Decision | str:
         """The decision in a reply, or why there is none; raises AnswerKindError or ActionSpaceError."""
         state = asked.state
         done = answer is not None
-        keys = state.rules.space.keys.items()  # an answer is read alone: fields of a move may be half filled in
-        moves = {name: key.still if done else values.get(name, key.still) for name, key in keys}
+        keys = state.rules.space.keys
+        given = {} if done else values  # an answer is read alone: fields of a move may be half filled in
+        if not isinstance(given, dict) or not given.keys() <= keys.keys():
+            return f"values are an object with some of {', '.join(keys)}, or there is an answer"
+        moves = {name: given.get(name, key.still) for name, key in keys.items()}
         if (done or state.is_last_turn) and state.question.parse_answer(answer) is None:
             return state.question.why_invalid(shown(answer))
         text = json.dumps({**moves, "answer": answer, "done": done}, ensure_ascii=False)
