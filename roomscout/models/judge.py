@@ -1,14 +1,15 @@
 """A language model behind an OpenAI-compatible server that marks answers."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from typing import TypeVar
 
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.openai.dialect import Dialect, choice_of, object_at, text_of, tokens_in
-from roomscout.models.openai.endpoint import Endpoint, ServerError
+from roomscout.models.openai.endpoint import Endpoint, ServerError, start
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,17 @@ class Judge:
         if not prompts:
             return
         mark_of = partial(self._mark_of, read=read)
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="judge") as pool:
-            # The first one alone, so that a wrong key, model or URL costs one request.
-            yield mark_of(prompts[0])
-            yield from pool.map(mark_of, prompts[1:])
+        yield mark_of(prompts[0])  # alone, so that a wrong key, model or URL costs one request
+        calls = deque[Future[tuple[Mark | None, Tokens]]]()  # on threads that an interrupt need not wait for
+        for prompt in prompts[1:]:
+            running = [call for call in calls if not call.done()]
+            if len(running) == AT_ONCE:
+                wait(running, return_when=FIRST_COMPLETED)
+            calls.append(start(partial(mark_of, prompt)))
+            while calls and calls[0].done():
+                yield calls.popleft().result()
+        while calls:
+            yield calls.popleft().result()
 
     def _mark_of(self, prompt: str, read: Callable[[str], Mark | None]) -> tuple[Mark | None, Tokens]:
         reply, spent = "", (0, 0, 0)

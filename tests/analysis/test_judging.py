@@ -4,15 +4,19 @@ import csv
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import RoomScans, only_run
+from conftest import COMMAND, RoomScans, only_run
 from faulty_servers import FaultyServer, scripted
 from planned import changed, run_settings
 from result_rows import result_row
+from waiting import wait_until
 
 from roomscout.analysis.report.writer import write_report
 from roomscout.command.reports import complete
@@ -112,6 +116,16 @@ def test_a_judge_scores_a_run_later(run: Path, tmp_path: Path, caplog: pytest.Lo
     assert re.search(rf"{LABEL}\S* +- +62\.5", printed)
     scores = {row["id"]: row["score"] for row in csv.DictReader((tmp_path / "judged.csv").open())}
     assert scores == {each["question_id"]: "1.0" if "extra_answers" in each else "0.25" for each in openeqa_rows()}
+
+
+def test_an_interrupt_ends_a_judge_whose_server_hangs_and_keeps_its_marks(run: Path):
+    with FaultyServer(scripted(lenient), lambda request: "hang" if len(server.requests) > 1 else None, 99) as server:
+        command = [sys.executable, "-m", "roomscout", "rescore", str(run), "--judge", "marker-1"]
+        process = subprocess.Popen([*command, "--judge-url", server.url], cwd=COMMAND.parent)
+        wait_until(lambda: len(server.requests) > 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 130
+    assert len((run / MARKS_FILE).read_text().splitlines()) == 1
 
 
 def test_marks_score_the_summary(judged: Path):
