@@ -24,7 +24,7 @@ from roomscout.agent.turns import (
     initialize_question_state,
     run_batched_turn,
 )
-from roomscout.base.interrupts import undone_on_failure
+from roomscout.base.interrupts import raise_if_interrupted, undone_on_failure
 from roomscout.base.text import RESULT, counted
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmark import Benchmark
@@ -133,6 +133,7 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
 
 def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:
     """Start the questions that may begin, none once the budget is spent, and prepare the next; returns those begun."""
+    raise_if_interrupted()
     if run.budget is not None and run.budget.is_spent:
         scheduler.stop_admitting()
     in_progress = {state.episode for state in scheduler.begun}

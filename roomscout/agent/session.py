@@ -22,7 +22,7 @@ from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.agent.video import VideoQuestion
-from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.interrupts import ignored_interrupts, interrupts_first, raise_if_interrupted
 from roomscout.base.text import RESULT, counted
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, report_scans, scan_of, scan_sha256, scene_order
@@ -84,25 +84,40 @@ class Session:
     def guarded(self) -> Iterator[None]:
         """Inside this block, an interrupt or an unexpected error ends the run with what it has, to be resumed. RunError
         is raised, since nothing more can be written, as are errors before the start and all of a run in memory."""
-        with self.stack:
-            try:
+        try:
+            with interrupts_first(), self.stack, self._guarded_while_open():
                 yield
-            except RunError:
+            raise_if_interrupted()
+        except KeyboardInterrupt:
+            if self.log is None or self.outcome.folder is None:
                 raise
-            except KeyboardInterrupt:
-                if self.log is None:
-                    raise
-                with ignored_interrupts():
-                    if self.run is not None:
-                        self.log.export(self.facts())
-                    self.stack.close()
-                    log.log(RESULT, "Interrupted; finished turns are on disk. To resume:")
-                    log.log(RESULT, "%s", self.log.resume_command)
-                    self.outcome = Outcome(130, self.log.rows, self.log.folder)
-            except Exception as error:
-                if self.log is None or self.run is None:
-                    raise
-                self.outcome = _stopped(error, self.log, self.facts())
+            with ignored_interrupts():  # it came when the run had ended, and what it opened was closed
+                self._end_interrupted(self.log)
+
+    @contextmanager
+    def _guarded_while_open(self) -> Iterator[None]:
+        try:
+            with interrupts_first():
+                yield
+        except RunError:
+            raise
+        except KeyboardInterrupt:
+            if self.log is None:
+                raise
+            with ignored_interrupts():
+                if self.run is not None:
+                    self.log.export(self.facts())
+                self.stack.close()
+                self._end_interrupted(self.log)
+        except Exception as error:
+            if self.log is None or self.run is None:
+                raise
+            self.outcome = _stopped(error, self.log, self.facts())
+
+    def _end_interrupted(self, run_log: RunWriter) -> None:
+        log.log(RESULT, "Interrupted; finished turns are on disk. To resume:")
+        log.log(RESULT, "%s", run_log.resume_command)
+        self.outcome = Outcome(130, run_log.rows, run_log.folder)
 
     def start(self) -> tuple[Run, Scheduler] | None:
         """Open what the run needs, unless it is given, and begin or resume its folder; returns its questions and what
@@ -118,6 +133,7 @@ class Session:
                 log.log(RESULT, "Nothing to do: every question of %s is finished", record.folder)
                 return None
         opened = self.opened or self.stack.enter_context(closing(open_run(spec)))
+        raise_if_interrupted()
         if spec.world.makes_scans and self.opened is None:
             report_scans(spec.questions.here, spec.world.missing(spec.questions.here), "scan")
         journal = self.journal or self._begun_folder()

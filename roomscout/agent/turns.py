@@ -17,6 +17,7 @@ from roomscout.agent.checks import checked, policy_errors
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.prefetch import Prefetcher
 from roomscout.agent.state import QuestionState
+from roomscout.base.interrupts import raise_if_interrupted
 from roomscout.data.pictures import QuestionPictureError
 from roomscout.data.question import AnswerKindError
 from roomscout.data.scans import ScanNotFound
@@ -73,6 +74,7 @@ def failing(state: QuestionState) -> Iterator[None]:
     try:
         yield
     except tuple(FAILED_PART) as error:
+        raise_if_interrupted()
         part = next(part for kind, part in FAILED_PART.items() if isinstance(error, kind))
         state.fail(part, str(error))
 

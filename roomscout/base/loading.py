@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from roomscout.base.extras import EXTRA_OF, how_to_install
+from roomscout.base.interrupts import raise_if_interrupted
 from roomscout.base.text import on_disk
 
 
@@ -62,6 +63,7 @@ def code_of_others(
     except passed:
         raise
     except Exception as error:
+        raise_if_interrupted()
         frames = traceback.extract_tb(error.__traceback__)[2:]  # after this one and that of the block
         theirs = [frame for frame in frames if frame.filename == frames[0].filename]
         where = f" in {_place(theirs[-1])}" if theirs else ""

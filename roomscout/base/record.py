@@ -7,6 +7,8 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from roomscout.base.interrupts import deferred_interrupts
+
 Value = TypeVar("Value")
 NotRecorded = Annotated[Value, Field(exclude=True)]  # a field that is left out of the JSON
 OmittedIfEmpty = Annotated[Value, Field(exclude_if=not_)]
@@ -22,16 +24,24 @@ class Record:
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """The record of a parsed object without its unknown keys; raises ValueError that says all that is wrong."""
         try:
-            return _adapter(cls).validate_python(values)
+            return adapter_of(cls).validate_python(values)
         except ValidationError as error:
             raise ValueError(reasons(error)) from None
 
     def to_json(self) -> dict[str, Any]:
         """The record as an object for `json.dumps`."""
-        return _adapter(type(self)).dump_python(self)
+        return adapter_of(type(self)).dump_python(self)
 
 
-_adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
+def _adapter(kind: Any, **config: Any) -> TypeAdapter[Any]:
+    own: Any = config or None
+    with deferred_interrupts():
+        return TypeAdapter(kind, config=own)
+
+
+adapter_of: Callable[..., TypeAdapter[Any]] = cache(_adapter)
+"""What reads and writes values of a type, by pydantic's config. Interrupts are deferred while it is built, which calls
+Python from compiled code: that drops them, or makes errors of them."""
 
 
 def reasons(error: ValidationError) -> str:

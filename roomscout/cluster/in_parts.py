@@ -13,7 +13,7 @@ from roomscout.agent.loop import log_failure
 from roomscout.agent.progress import Progress
 from roomscout.agent.session import Outcome, begin_folder, opened_again, report, require_same_scans, resume_command
 from roomscout.base.errors import in_words
-from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.interrupts import ignored_interrupts, interrupts_first, raise_if_interrupted
 from roomscout.base.text import RESULT, counted
 from roomscout.cluster.parts import QUEUE_FOLDER, ChunkQueue, chunks_of
 from roomscout.cluster.processes import DIED, Processes, devices_of
@@ -75,7 +75,11 @@ def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S, worke
             return report(parts.log)
         crew = workers or Workers()
         try:
-            stopped = _answered(parts, no_node_for_s, crew)
+            with interrupts_first():
+                stopped = _answered(parts, no_node_for_s, crew)
+                assert parts.log is not None
+                if not stopped and not parts.pending:
+                    return report(parts.log)
         except KeyboardInterrupt:
             with ignored_interrupts():
                 crew.close()
@@ -90,11 +94,8 @@ def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S, worke
         finally:
             if workers is None:
                 crew.close()
-        assert parts.log is not None
-        if stopped or parts.pending:
-            names = ", ".join(map(str, stopped)) or "unknown"
-            return parts.unfinished(3, logging.ERROR, f"Parts stopped by an unexpected error: {names}")
-        return report(parts.log)
+        names = ", ".join(map(str, stopped)) or "unknown"
+        return parts.unfinished(3, logging.ERROR, f"Parts stopped by an unexpected error: {names}")
 
 
 def _answered(parts: "Parts", no_node_for_s: float, workers: Workers) -> list[Part]:
@@ -154,6 +155,7 @@ class Parts:
         with Progress(questions.episodes, rows, bar, benchmark=questions.benchmark) as progress:
             watch = Watch(run_log, progress, retries)
             for ended in workers.outcomes("answer", calls):
+                raise_if_interrupted()
                 watch()
                 for part, status in ended.items():
                     left.remove(part)

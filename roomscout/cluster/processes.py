@@ -19,7 +19,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from roomscout.base.interrupts import ignored_interrupts, raise_at_interrupts
+from roomscout.base.interrupts import deferred_interrupts, raise_at_interrupts
 from roomscout.base.processes import environment
 from roomscout.base.text import counted
 from roomscout.cluster.parts import CALLS, POLL_S
@@ -137,7 +137,7 @@ class Processes:
     def close(self) -> None:
         """End all workers; finished turns are on disk."""
         workers = [*self._idle, *self._busy.values()]
-        with ignored_interrupts():
+        with deferred_interrupts():
             for worker in workers:
                 worker.stop()
             for worker in workers:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.interrupts import deferred_interrupts
 from roomscout.cluster.processes import WatchedProcess
 from roomscout.runs import RunError
 
@@ -93,7 +93,7 @@ def ray_cluster(replicas: int | Literal["auto"], gpus_each: int, no_node_for_s: 
             raise ClusterError(why, setting="ray")
         yield Cluster(process, replicas_of(nodes, replicas, gpus_each), no_node_for_s)
     finally:
-        with ignored_interrupts():
+        with deferred_interrupts():
             process.close(DISCONNECT_WITHIN_S)
 
 

@@ -9,6 +9,7 @@ from roomscout.agent.loop import main_vsi_bench_loop
 from roomscout.agent.opening import open_run
 from roomscout.agent.session import Outcome, ShowView
 from roomscout.base.errors import ConfigError, UsageError, in_words
+from roomscout.base.interrupts import acted_on_interrupt
 from roomscout.base.text import escaped
 from roomscout.command import words
 from roomscout.command.eval import planned
@@ -95,5 +96,6 @@ def _typed() -> str:
     try:
         return input("\nQuestion (options after |, an empty line ends): ").strip()
     except (EOFError, KeyboardInterrupt):
+        acted_on_interrupt()
         console.print()
         return ""

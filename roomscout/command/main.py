@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from roomscout import __version__
 from roomscout.base.errors import ConfigError, Refusal, UsageError, in_words
 from roomscout.base.extras import EXTRA_OF, needs
-from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_interrupts
+from roomscout.base.interrupts import (
+    INTERRUPTS,
+    deferred_interrupts,
+    ignored_interrupts,
+    is_interrupted,
+    raise_at_interrupts,
+)
 
 HELP = {"-h", "--help"}
 
@@ -17,7 +23,7 @@ def main(argv: Sequence[str], console: bool = False) -> int:
     """Run the command with these arguments, a verb first or flags alone, and return its exit status. 0: all questions
     finished; 1: some failed; 2: cannot run, write or continue; 3: unexpected error; 130: interrupted. Without a verb,
     its help lists all flags, or as a `console` command the verbs."""
-    interrupted = raise_at_interrupts()  # clusters send SIGTERM, which stops a run like Ctrl-C
+    raise_at_interrupts()  # clusters send SIGTERM, which stops a run like Ctrl-C
     try:
         with deferred_interrupts():  # in the midst of an import they would end in a traceback
             from roomscout.command import verbs
@@ -52,8 +58,9 @@ def main(argv: Sequence[str], console: bool = False) -> int:
         discard_output()
         return 0
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 (else Python would exit with 1, that of failed questions)
-        if isinstance(error, KeyboardInterrupt) or interrupted():
-            print("Interrupted before the run began; to start it, run the same command again.")
+        if isinstance(error, KeyboardInterrupt) or is_interrupted():
+            with ignored_interrupts():
+                print("Interrupted before the run began; to start it, run the same command again.")
             return 130
         return failed(error)
     finally:  # a second signal would change the exit status

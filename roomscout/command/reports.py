@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roomscout.base.interrupts import ignored_interrupts, interrupts_first, raise_if_interrupted
 from roomscout.base.text import RESULT
 
 if TYPE_CHECKING:
@@ -21,16 +22,26 @@ log = logging.getLogger(__name__)
 
 def complete(outcome: "Outcome", settings: "Settings", one_scan: bool = False) -> int:
     """Write the marks of --judge and, of a finished run of several questions or about `one_scan`, what was in view and
-    the report, unless that is not wanted. Returns the exit status of the run, also if they cannot be written."""
+    the report, unless that is not wanted. Returns the exit status of the run, also if they cannot be written, and 130
+    after an interrupt."""
     if outcome.folder is None or outcome.status not in (0, 1):
         return outcome.status
     reported = settings.report and (len(outcome.rows) > 1 or one_scan)
-    if reported:
-        split_after_run(outcome.folder)
-    if settings.judge is not None:
-        judge_after_run(outcome.folder, settings.judge, settings.prices)
-    if reported:
-        write_after_run(outcome.folder)
+    try:
+        if reported:
+            split_after_run(outcome.folder)
+        if settings.judge is not None:
+            judge_after_run(outcome.folder, settings.judge, settings.prices)
+        if reported:
+            write_after_run(outcome.folder)
+    except KeyboardInterrupt:
+        from roomscout.agent.session import resume_command
+        from roomscout.edge.record import resume_words
+
+        with ignored_interrupts():
+            log.log(RESULT, "Interrupted: all questions are finished, but not what follows. To continue:")
+            log.log(RESULT, "%s", resume_command(resume_words(), outcome.folder, []))
+        return 130
     return outcome.status
 
 
@@ -62,15 +73,16 @@ def open_judge(model: str, url: str, key_env: str) -> "Ask":
 
 def judge_after_run(folder: Path, judge: str, prices: Path | None) -> None:
     """Have the judge mark the answers of a run in free text, and log the scores."""
-    from roomscout.analysis.judging import judge_run
     from roomscout.data.judged import JUDGE_URL
     from roomscout.models import ServerOptions
-    from roomscout.runs.export import money_lines
-    from roomscout.runs.reader import RunReader
-    from roomscout.scoring.summary import format_summary
 
     url = os.environ.get("OPENAI_BASE_URL", JUDGE_URL)
     with _complete_without("marks for every answer", "rescore", folder, "--judge", judge, "--judge-url", url):
+        from roomscout.analysis.judging import judge_run
+        from roomscout.runs.export import money_lines
+        from roomscout.runs.reader import RunReader
+        from roomscout.scoring.summary import format_summary
+
         ask = open_judge(judge, url, ServerOptions.key_env)
         log.log(RESULT, "%s: %s", judge, judge_run(folder, judge, ask, prices=prices))
         reader = RunReader(folder)
@@ -82,18 +94,18 @@ def judge_after_run(folder: Path, judge: str, prices: Path | None) -> None:
 
 def split_after_run(folder: Path) -> None:
     """Work out what was in view in the answers of a run about scans with boxes, and log how many errors never saw."""
-    from roomscout.analysis.failures import log_split
-
     with _complete_without("what was in view", "failures", folder):
+        from roomscout.analysis.failures import log_split
+
         log_split(folder)
 
 
 def write_after_run(folder: Path) -> None:
     """Write the report of a run, and log its path."""
-    from roomscout.analysis.report.command import log_report
-    from roomscout.analysis.report.writer import write_report
-
     with _complete_without("its report", "report", folder):
+        from roomscout.analysis.report.command import log_report
+        from roomscout.analysis.report.writer import write_report
+
         log_report(write_report(folder))
 
 
@@ -105,9 +117,9 @@ def _complete_without(what: str, verb: str, folder: Path, *flags: str) -> Iterat
 
     again = shlex.join([sys.executable, "-m", "roomscout", verb, str(folder), *flags])
     try:
-        yield
-    except KeyboardInterrupt:
-        log.warning("Interrupted: the run is complete, but not %s. To continue: %s", what, again)
+        raise_if_interrupted()
+        with interrupts_first():
+            yield
     except Exception as error:  # whatever it is, the run keeps its exit status
         why = f"{type(error).__name__}: {error}"
         log.warning("The run is complete, but without %s (%s). To try again: %s", what, why, again)

@@ -22,6 +22,7 @@ from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
 from roomscout.analysis.verbs import write_text
 from roomscout.base.errors import ConfigError, Refusal, UsageError, flag, in_words
+from roomscout.base.interrupts import acted_on_interrupt
 from roomscout.base.processes import environment
 from roomscout.base.text import either, json_in, log_to_stream
 from roomscout.base.verbs import Parser
@@ -373,6 +374,7 @@ def main(arguments: Sequence[str]) -> int:
                 write_text(folder / TABLE, tables.markdown_of(results, title))
                 write_text(folder / PAGE, _page(results, title, folder))
     except KeyboardInterrupt:
+        acted_on_interrupt()
         log.warning("Interrupted; to resume, run the same command again.")
         return 130
     finally:

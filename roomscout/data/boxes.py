@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from roomscout.base.errors import Refusal
 from roomscout.base.grouping import grouped
-from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record, reasons
+from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record, adapter_of, reasons
 
 BOXES_FILES = ("boxes.json", "rooms.json")  # a file of boxes beside scans: one's own, and that of procedural rooms
 _LEVELS = 4  # most folders between a scan and the file, as in scannet/scans/<scene>/<scene>_vh_clean_2.ply
@@ -126,13 +126,12 @@ class SceneBoxes(Record):
     objects: tuple[ObjectBox, ...]
 
 
-_SCENES = TypeAdapter(list[SceneBoxes])
-
-
 def read_boxes(path: Path) -> dict[str, tuple[ObjectBox, ...]]:
     """The boxes in a file by scene name, as docs/data.md describes it; raises BoxError."""
     try:
-        return {scene.scene_name: scene.objects for scene in _SCENES.validate_json(path.read_bytes())}
+        return {
+            scene.scene_name: scene.objects for scene in adapter_of(list[SceneBoxes]).validate_json(path.read_bytes())
+        }
     except OSError as error:
         raise BoxError(f"{path} cannot be read ({error.strerror})") from None
     except ValidationError as error:

@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from roomscout import UpAxis
 from roomscout.base.errors import ConfigError, flag
+from roomscout.base.record import adapter_of
 from roomscout.base.text import argument_text, either
 from roomscout.base.verbs import Parser
 from roomscout.edge.declaring import Section
@@ -61,7 +62,7 @@ def _word(name: str, value: Any, config: Path | None) -> Any:
     if value is None or not isinstance(VERB_WORDS[name], bool):
         return VERB_WORDS[name] if value is None else value
     try:
-        return TypeAdapter(bool).validate_python(value)
+        return adapter_of(bool).validate_python(value)
     except ValidationError:
         raise ConfigError(f"--config {config}: {flag(name)} takes yes or no, got {value}") from None
 

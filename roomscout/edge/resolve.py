@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from roomscout.base.errors import ConfigError, flag
+from roomscout.base.record import adapter_of
 from roomscout.base.text import did_you_mean, on_disk
 from roomscout.data.benchmark_names import benchmark_names
 from roomscout.edge.declaring import Role
@@ -44,22 +44,12 @@ def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """Settings with some values that model or policy decide; raises ConfigError for one that is invalid."""
     values = dict[str, Any]()
     for name, value in changes.items():
-        adapter = _adapters(name)
+        adapter = adapter_of(HINTS[name], **CONVERSION)
         try:
             values[name] = adapter.validate_python(_several(name, value))
         except ValidationError as error:
             raise ConfigError(_in_words(name, list(error.errors()), value)) from None
     return replace(settings, **values)
-
-
-@cache
-def _all_settings() -> TypeAdapter:
-    return TypeAdapter(Settings)
-
-
-@cache
-def _adapters(name: str) -> TypeAdapter:
-    return TypeAdapter(HINTS[name], config=CONVERSION)
 
 
 def read_saved(values: Mapping[str, Any], source: Source) -> Settings:
@@ -68,7 +58,7 @@ def read_saved(values: Mapping[str, Any], source: Source) -> Settings:
     known = {name: _several(name, value) for name, value in values.items() if name in SETTINGS}
     by_name: dict[str, list[Any]] = {}  # a union has one problem per member
     try:
-        settings: Settings = _all_settings().validate_python(known)
+        settings: Settings = adapter_of(Settings).validate_python(known)
     except ValidationError as error:
         for problem in error.errors():
             by_name.setdefault(str(problem["loc"][0]), []).append(problem)

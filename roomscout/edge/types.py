@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import AfterValidator, BeforeValidator, FiniteFloat, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, FiniteFloat, StringConstraints, ValidationError
 
+from roomscout.base.record import adapter_of
 from roomscout.base.shots import VIEW
 from roomscout.base.text import json_in
 from roomscout.data.parts import Part
@@ -107,7 +108,7 @@ def _generation(value: Any) -> Any:
         raise ValueError(f"takes checkpoint, or each of {', '.join(GENERATION)} once as NAME=VALUE")
     for name, text in found.items():
         try:
-            found[name] = TypeAdapter(GENERATION[name]).validate_python(text)
+            found[name] = adapter_of(GENERATION[name]).validate_python(text)
         except ValidationError as error:
             raise ValueError(f"{name}: {error.errors()[0]['msg']}, got {text}") from None
     return tuple(f"{name}={found[name]}" for name in GENERATION if name in found)

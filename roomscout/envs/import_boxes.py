@@ -4,15 +4,15 @@ checked against the scans and written beside them."""
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from roomscout.base.files import replace_text
-from roomscout.base.record import reasons
+from roomscout.base.record import adapter_of, reasons
 from roomscout.base.text import json_in, log_to_stream
 from roomscout.base.verbs import Parser
 from roomscout.data.boxes import BOXES_FILES, Axes, BoxError, ObjectBox, SceneBoxes, Size, Vector, read_boxes
@@ -66,8 +66,8 @@ class _AnnotatedScene(BaseModel):
     objects: list[_AnnotatedObject]
 
 
-_META = TypeAdapter[Mapping[str, _MetaScene]](Annotated[dict[str, _MetaScene], Field(min_length=1)])
-_ANNOTATION = TypeAdapter[Sequence[_AnnotatedScene]](Annotated[list[_AnnotatedScene], Field(min_length=1)])
+_META = Annotated[dict[str, _MetaScene], Field(min_length=1)]
+_ANNOTATION = Annotated[list[_AnnotatedScene], Field(min_length=1)]
 
 
 def read_published(path: Path) -> list[PublishedScene]:
@@ -75,8 +75,8 @@ def read_published(path: Path) -> list[PublishedScene]:
     try:
         content = json_in(path.read_bytes())
         if isinstance(content, dict):
-            return [_of_meta(name, scene) for name, scene in _META.validate_python(content).items()]
-        return [_of_annotation(scene) for scene in _ANNOTATION.validate_python(content)]
+            return [_of_meta(name, scene) for name, scene in adapter_of(_META).validate_python(content).items()]
+        return [_of_annotation(scene) for scene in adapter_of(_ANNOTATION).validate_python(content)]
     except OSError as error:
         raise BoxError(f"{path} cannot be read ({error.strerror}): check the path") from None
     except ValueError as error:

@@ -45,13 +45,14 @@ def view_settings_of(model: str) -> ViewSettings:
 
 def own_view_settings(model: str) -> ViewSettings | None:
     """The settings in the model's checkpoint folder, None if there are none. Raises ModelError for a damaged file."""
-    from pydantic import TypeAdapter, ValidationError  # only reading needs pydantic
+    from pydantic import ValidationError  # only reading needs pydantic
 
-    from roomscout.base.record import reasons
+    from roomscout.base.record import adapter_of, reasons
 
     path = checkpoint_folder(model) / VIEWS_FILE
     try:
-        return TypeAdapter(ViewSettings).validate_json(path.read_bytes())
+        found: ViewSettings = adapter_of(ViewSettings).validate_json(path.read_bytes())
+        return found
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Required
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
 from roomscout.base.errors import SettingError
-from roomscout.base.record import reasons
+from roomscout.base.record import adapter_of, reasons
 
 TOKENS_PRICED = 1_000_000  # the tokens that a price is for
 EXAMPLE = "{input: 1.0, output: 4.0, cached_input: 0.1}"
@@ -22,7 +22,7 @@ class _Prices(TypedDict, total=False):
     cached_input: Amount
 
 
-_PRICES = TypeAdapter(Annotated[dict[str, _Prices], Field(min_length=1)])
+_PRICES = Annotated[dict[str, _Prices], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def read_price(path: Path, model: str) -> Price:
     from roomscout.base.plain_yaml import read_yaml
 
     try:
-        prices = _PRICES.validate_python(read_yaml(path))
+        prices = adapter_of(_PRICES).validate_python(read_yaml(path))
     except OSError as error:
         why = f"cannot be read ({error.strerror or error}): name a YAML file"
     except ValidationError as error:

@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from roomscout.base.record import Record, reasons
+from roomscout.base.record import Record, adapter_of, reasons
 from roomscout.base.shots import VIEW
 from roomscout.base.text import did_you_mean, json_in, on_disk
 from roomscout.data.benchmark import Benchmark
@@ -28,7 +28,6 @@ from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.scores import EpisodeId, Mark, Marks, ResultRow
 
 Value = TypeVar("Value")
-_MESSAGES = TypeAdapter(list[RecordedMessage])
 Line = TypeVar("Line", bound=Record)
 QUESTIONS_FILE = "questions.jsonl"  # the copy of a run's questions in its folder
 BASELINES_FILE = "baselines.json"  # what the most-frequent-answer baseline answers, in a run's folder
@@ -192,7 +191,10 @@ class RunReader:
     def messages(self, episode: EpisodeId) -> list[RecordedMessage]:
         """The conversation as sent."""
         path = self.folder / str(episode) / "messages.json"
-        return self._read(path, _MESSAGES.validate_python, "resuming the question writes it again") or []
+        return (
+            self._read(path, adapter_of(list[RecordedMessage]).validate_python, "resuming the question writes it again")
+            or []
+        )
 
     def _read(self, path: Path, record_of: Callable[[Any], Value], fix: str) -> Value | None:
         """The record in a JSON file; None if there is no file. Raises RunError, which says how to `fix` it."""

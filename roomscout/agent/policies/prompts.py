@@ -466,14 +466,15 @@ def load_prompts(path: Path) -> Prompts:
 
 def validated_prompts(values: object) -> Prompts:
     """Parsed YAML or JSON as Prompts; raises ValueError with the fields that are wrong."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
-    from roomscout.base.record import reasons
+    from roomscout.base.record import adapter_of, reasons
 
     if not isinstance(values, dict) or not values:
         names = ", ".join(template.name for template in fields(Prompts))
         raise ValueError(f"no prompts: it takes texts by name, which are {names}")
     try:
-        return TypeAdapter(Prompts).validate_python(values)
+        prompts: Prompts = adapter_of(Prompts).validate_python(values)
+        return prompts
     except ValidationError as error:
         raise ValueError(reasons(error)) from None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from roomscout.analysis.serve.runs import site_of
 from roomscout.analysis.verbs import add_run, chosen_run
+from roomscout.base.interrupts import acted_on_interrupt
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import Parser
 from roomscout.base.web import ADDRESS, server_on
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
             log.info("Serving %s at http://%s:%d/ (Ctrl-C ends it)", folder, ADDRESS, server.server_port)
             server.serve_forever()
     except KeyboardInterrupt:
+        acted_on_interrupt()
         log.info("Stopped serving; the run is not affected.")
     return 0
 
