@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -216,7 +217,9 @@ def opened_again(folder: Path, command: str, retry_failed: bool, stack: ExitStac
     run_log = RunWriter(folder, command)
     stack.callback(run_log.close)
     if retry_failed:
-        log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
+        log.info("Retrying %s", counted(run_log.reopen(attrgetter("failed")), "failed question"))
+    if incomplete := run_log.reopen(run_log.reader.lacks_images):
+        log.warning("Drawing images again that a crash has left incomplete: %s", counted(incomplete, "answer"))
     return run_log
 
 

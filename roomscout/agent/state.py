@@ -179,7 +179,7 @@ class QuestionState:
             images = tuple(shot for shot in first.shots if not shot.name.startswith(PICTURE))
             scene = library.scene_of(self.question)
             require_in_scan(scene, first.pose, f"the run recorded turn 0 at {first.pose.place}")
-            pictures = first.shots[len(images) :]
+            pictures = first.shots[len(images) :] or env.pictures_of(self.question)
             env.reset_at(scene, first.pose, images, pictures=pictures)
         return env
 
@@ -302,12 +302,12 @@ class QuestionState:
             points=decision.points,
             uses=() if after is None else decision.uses,
             forced=forced,
-            **self._seen(),
+            **self.seen(),
         )
         self.record(turn, after)
         return turn
 
-    def _seen(self) -> dict[str, Any]:
+    def seen(self) -> dict[str, Any]:
         """What a turn records of what it showed: the camera's pose, the images and their names."""
         observation = self.observation
         shots = (*observation.images, *observation.pictures)

@@ -96,10 +96,12 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
 
 
 def _replay(state: QuestionState, run: Run, recorded: Sequence[Turn]) -> None:
-    """Begin a question at its recorded first view, and take its recorded turns again."""
+    """Begin a question at its recorded first view, and take its recorded turns again; draws what they lack."""
     state.reset(run.library, recorded[0])
     run.policy.begin(state)
     for turn, following in zip_longest(recorded, recorded[1:]):
+        if not turn.shots:
+            run.log.draw(state.episode, replace(turn, shots=state.seen()["shots"]))
         shots = following.shots if following else ()
         after = None if turn.move is None else state.environment.resume(turn.move, shots)
         state.record(turn, after)

@@ -39,9 +39,9 @@ class VideoQuestion(QuestionState):
         return self.rules.video
 
     def reset(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> None:
-        """Begin with the frames of the scene, or without if the turn is recorded; raises VideoError."""
+        """Begin with the frames of the scene, or without if the turn is recorded with its image; raises VideoError."""
         assert isinstance(library, FilmLibrary), "questions about videos have a library of films"
-        if first is None:
+        if first is None or not first.shots:
             self.film = library.film_of(self.question)
             if self.rules.native and self.film.record.fps is None:
                 file = self.film.record.file
@@ -67,7 +67,7 @@ class VideoQuestion(QuestionState):
         """The answer in a reply, as the official code reads it; raises AnswerKindError."""
         return replace(parse_video_answer(reply.text, self.question, self.protocol), reply=reply)
 
-    def _seen(self) -> dict[str, Any]:
+    def seen(self) -> dict[str, Any]:
         """The frames, and in place of them one small image of all; there is no camera."""
         return {"pose": NOWHERE, "frames": self.frames.record, "shots": (self.frames.sheet,)}
 

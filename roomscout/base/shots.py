@@ -6,6 +6,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ VIEW = "rgb"  # the name of the view, which is the first image of each observati
 PICTURE = "picture"  # how the name of an image that is a picture of the question begins; its number follows, from 1
 FRAME = "frame"  # the name of an image that is a frame of a video
 
+_PNG_START = b"\x89PNG\r\n\x1a\n"
+_PNG_END = b"\0\0\0\0IEND" + struct.pack(">I", zlib.crc32(b"IEND"))
 _UP = 2  # PNG's filter type Up: each byte is stored as its difference to the byte above
 
 
@@ -54,6 +57,14 @@ def fitting_size(width: int, height: int, most: int, side: int = 1, least: int =
     return wide, high
 
 
+def is_whole_png(path: Path) -> bool:
+    """Whether a file begins and ends as a PNG does; after a crash, either may be missing or NUL."""
+    with path.open("rb") as file:
+        start = file.read(len(_PNG_START))
+        file.seek(max(0, path.stat().st_size - len(_PNG_END)))
+        return start == _PNG_START and file.read(len(_PNG_END)) == _PNG_END
+
+
 def encode_png(image: "np.ndarray") -> bytes:
     """(H, W, 3) uint8 RGB as a PNG (W3C Portable Network Graphics, third edition) in 3 ms for 640x480; Pillow takes 19,
     a quarter of a turn's CPU time, most of it to choose a filter for every row."""
@@ -67,7 +78,7 @@ def encode_png(image: "np.ndarray") -> bytes:
     filtered[0, 1:] = rows[0]
     np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB, not interlaced
-    png = b"\x89PNG\r\n\x1a\n"
-    for chunk in (b"IHDR" + header, b"IDAT" + isal_zlib.compress(filtered, 1), b"IEND"):
+    png = _PNG_START
+    for chunk in (b"IHDR" + header, b"IDAT" + isal_zlib.compress(filtered, 1)):
         png += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    return png
+    return png + _PNG_END

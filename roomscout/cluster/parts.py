@@ -4,6 +4,7 @@ A part is an ordinary run with a folder. Losing a worker costs only its current 
 import errno
 import gc
 import math
+import secrets
 import shutil
 import socket
 import time
@@ -74,7 +75,9 @@ def answer(values: Mapping[str, Any], probe: Path, retry_failed: bool) -> int:
                 folder = find_part(root, *part)
                 spec = plan_part(values, folder, retry_failed)
                 chunks = ChunkQueue(root / QUEUE_FOLDER, spec.questions.here, part.of)
-                done = {(row.id, row.sample) for row in RunReader(folder).rows if not row.failed} if folder else set()
+                reader = RunReader(folder) if folder else None
+                rows = [row for row in reader.rows if not reader.lacks_images(row)] if reader else []
+                done = {(row.id, row.sample) for row in rows if not row.failed}
                 samples = range(1, spec.questions.samples + 1)
                 taken = chunks.taken_by(part.number)
                 pending = [question for question in taken if {(question.id, n) for n in samples} - done]
@@ -142,7 +145,7 @@ class ChunkQueue:
 
     def claim(self, number: int, part: int) -> bool:
         """Take one chunk; False if another part has."""
-        draft = self._folder / f".{number}.{part}"
+        draft = self._folder / f".{number}.{part}.{secrets.token_hex(8)}"  # of this process: a lost one may yet live
         try:
             draft.mkdir(parents=True, exist_ok=True)
             (draft / str(part)).touch()

@@ -105,14 +105,18 @@ class ExplorationEnv:
 
     def reset(self, question: Question) -> Observation:
         """Load the question's scene and start at its first view; raises ScanNotFound, SceneError, RenderError, or
-        QuestionPictureError for a picture that cannot be shown. Without views, pictures are as blind as these."""
+        QuestionPictureError for a picture that cannot be shown."""
         scene = self.library.scene_of(question)
         first = self.library.first_view(question)
+        return self.reset_at(scene, first.pose, view=first.image, pictures=self.pictures_of(question))
+
+    def pictures_of(self, question: Question) -> tuple[Shot, ...]:
+        """The pictures of a question as it shows them; QuestionPictureError. Without views, as blind as these."""
         blind = self.library.renderer.name == "blind"
         size = self.library.camera.image_size
-        images = [first.image.copy() if blind else picture.shown(*size) for picture in question.images]
-        pictures = tuple(Shot(f"{PICTURE}{number}", image) for number, image in enumerate(images, start=1))
-        return self.reset_at(scene, first.pose, view=first.image, pictures=pictures)
+        grey = self.library.first_view(question).image if blind else None
+        images = [picture.shown(*size) if grey is None else grey.copy() for picture in question.images]
+        return tuple(Shot(f"{PICTURE}{number}", image) for number, image in enumerate(images, start=1))
 
     def reset_at(
         self,

@@ -21,10 +21,15 @@ class Journal(Protocol):
         return (question_id, sample) in self._rows
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
-        """The finished turns of an episode in progress, with their images in memory."""
+        """The finished turns of an episode in progress, with their images in memory; those of an episode that only
+        lacks its result may have none."""
 
     def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[RecordedMessage]) -> None:
         """Record a finished turn, its images and the conversation so far."""
+
+    def draw(self, episode: EpisodeId, turn: Turn) -> None:
+        """Record the images of a turn again, which was recorded before and has lost them."""
+        return None
 
     def messages(self, episode: EpisodeId, messages: Sequence[RecordedMessage]) -> None:
         """Record an episode's conversation so far."""

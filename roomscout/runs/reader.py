@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from roomscout.base.record import Record, adapter_of, reasons
-from roomscout.base.shots import VIEW
+from roomscout.base.shots import VIEW, is_whole_png
 from roomscout.base.text import did_you_mean, json_in, on_disk
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import find_benchmark
@@ -37,7 +37,7 @@ PARTS_FOLDER = "parts"  # the folder with the parts of a run on Ray, in its fold
 
 
 class RunReader:
-    """A run folder so far, read at each access without a torn last line; raises RunError naming a damaged file."""
+    """A run folder so far, read at each access without a torn end of a journal; RunError names a damaged file."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -178,6 +178,11 @@ class RunReader:
             turns.append(replace(turn, shots=shots))
         return turns
 
+    def lacks_images(self, row: ResultRow) -> bool:
+        """Whether an image of an answer is incomplete, as after a crash. One that is not there may be unwanted."""
+        images = (self.folder / str(row.episode)).glob("render_*.png")
+        return not row.failed and any(image.is_file() and not is_whole_png(image) for image in images)
+
     def scan(self, episode: EpisodeId) -> ScanRecord | None:
         """The scan recorded with an episode's turn 0; None if it has not begun or no scan was recorded."""
         first = self._records(journal_path(self.folder, episode), Turn, at_most=1)
@@ -215,12 +220,21 @@ class RunReader:
         except OSError as error:
             raise RunError(f"{path} cannot be read ({error.strerror})") from None
         records = []
-        for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines()[:at_most], start=1):
+        for number, line in enumerate(whole_lines(content)[:at_most], start=1):
             try:
                 records.append(kind.from_json(json_in(line)))
             except ValueError as error:
                 raise RunError(f"{path}, line {number} is damaged ({error}); fix or remove that line") from None
         return records
+
+
+def whole_lines(content: bytes) -> list[bytes]:
+    """The lines of a journal without what a crash leaves at its end: half a line, or lines with NULs, which JSON never
+    has, where a file system had not written what the file's size says."""
+    lines = content.splitlines(keepends=True)
+    while lines and (b"\0" in lines[-1] or not lines[-1].endswith(b"\n")):
+        lines.pop()
+    return lines
 
 
 def journal_path(run: Path, episode: EpisodeId) -> Path:

@@ -28,7 +28,7 @@ from roomscout.runs.journal import Journal
 from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.prices import Price
 from roomscout.runs.provenance import changed_versions, current_versions
-from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, RunReader, journal_path
+from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, RunReader, journal_path, whole_lines
 from roomscout.runs.recorded_benchmarks import record_of
 from roomscout.runs.records import Baselines, RecordedMessage, Resumption, RunFacts, Turn, image_name
 from roomscout.runs.summary import Summary
@@ -44,7 +44,7 @@ MOST_WRITES_AHEAD = 256  # bounds the images in memory when the disk is slower t
 
 
 class RunWriter(Journal):
-    """Writes one run folder, and holds its lock until closed. Opening cuts a torn last line from each journal."""
+    """Writes one run folder, and holds its lock until closed. Opening cuts a torn end from each journal."""
 
     def __init__(self, folder: Path, resume_command: str | None = None):
         self.folder = folder
@@ -52,11 +52,12 @@ class RunWriter(Journal):
         self.reader = RunReader(folder)
         self._broken: RunError | None = None
         self._added: list[Session] = []
+        self._answered: dict[tuple[str, int], ResultRow] = {}  # the answers of requeued episodes
         self._lock = locked(folder / "run.lock", "start a new run")
         sweep_drafts(folder)
         try:
             for journal in (*(folder / name for name in JOURNALS), *folder.glob("q*/turns.jsonl")):
-                _cut_torn_line(journal)
+                _cut_torn_end(journal)
             self._rows = {(row.id, row.sample): row for row in self.reader.recorded_rows}
         except RunError:
             self._lock.close()
@@ -104,21 +105,26 @@ class RunWriter(Journal):
         marks = self.reader.marks
         return rows if marks is None else list(map(marks.scored, rows))
 
-    def reopen_failed(self) -> int:
-        """Requeue failed episodes and return their number. Keeps their turns; a later result replaces the failure."""
-        failed = [key for key, row in self._rows.items() if row.failed]
-        for key in failed:
+    def reopen(self, chosen: Callable[[ResultRow], bool]) -> int:
+        """Requeue episodes with such results and return their number. Keeps their turns; a later result replaces such a
+        one, but no failure replaces an answer."""
+        again = {key: row for key, row in self._rows.items() if chosen(row)}
+        for key in again:
             del self._rows[key]
-        return len(failed)
+        self._answered |= {key: row for key, row in again.items() if not row.failed}
+        return len(again)
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
-        """The turns of an episode in progress with images; drops those from the first without a complete image on."""
+        """The turns of an episode in progress with images; drops those from the first without a complete image on,
+        but leaves out its images if the last turn is there: nothing is to be decided again."""
         turns: list[Turn] = []
         sweep_drafts(self.folder / str(episode))
         records = self.reader.turns(episode)
         for index, record in enumerate(records):
             shots = tuple(Shot(shot.name, image) for shot in record.shots if (image := shot.load()) is not None)
-            if len(shots) < len(record.shots) or record.turn != index:
+            if len(shots) < len(record.shots) and records[-1].is_final:
+                shots = ()
+            elif len(shots) < len(record.shots) or record.turn != index:
                 log.warning("%s: an image of turn %d is missing or damaged; repeating from this turn", episode, index)
                 break
             turns.append(replace(record, shots=shots))
@@ -132,6 +138,10 @@ class RunWriter(Journal):
         drawn = self._painters.submit(_write_images, folder, turn)
         self._enqueue(_write_turn, folder, drawn, turn, messages)
 
+    def draw(self, episode: EpisodeId, turn: Turn) -> None:
+        """Write the images of a recorded turn again."""
+        self._write_or_fail(_write_images, self.folder / str(episode), turn)
+
     def messages(self, episode: EpisodeId, messages: Sequence[RecordedMessage]) -> None:
         """Write an episode's conversation so far, as `turn` also does."""
         self._enqueue(_write_messages, self.folder / str(episode), messages)
@@ -142,6 +152,7 @@ class RunWriter(Journal):
 
     def results(self, rows: Sequence[ResultRow]) -> None:
         """Write several results at once: waiting for the disk costs as much for all of them as for one."""
+        rows = [self._answered.get((row.id, row.sample), row) if row.failed else row for row in rows]
         if rows:
             self._enqueue(_append, self.folder / "results.jsonl", *(row.to_json() for row in rows), durable=True)
         self._rows |= {(row.id, row.sample): row for row in rows}
@@ -162,7 +173,7 @@ class RunWriter(Journal):
             for name in ("turns.jsonl", "messages.json"):
                 if (source / name).exists():
                     shutil.copyfile(source / name, target / name)
-            _cut_torn_line(target / "turns.jsonl")
+            _cut_torn_end(target / "turns.jsonl")
             # An image without its turn will be written again.
             names = [shot.path.name for turn in self.reader.turns(episode) for shot in turn.shots]
             linked = [_link_or_copy(source / name, target / name) for name in names if (source / name).exists()]
@@ -264,11 +275,11 @@ def _of_part(part: tuple[int, int] | None) -> str:
     return f"_shard{part[0]}of{part[1]}" if part else ""
 
 
-def _cut_torn_line(journal: Path) -> None:
+def _cut_torn_end(journal: Path) -> None:
     try:
         with open(journal, "rb+", opener=open_own) as handle:
             content = handle.read()
-            whole = content.rfind(b"\n") + 1
+            whole = sum(map(len, whole_lines(content)))
             if whole < len(content):
                 handle.truncate(whole)
     except FileNotFoundError:

@@ -1,11 +1,12 @@
 """--present video: runs on frames of videos, their folders, and what is made of these."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import only_run, results, run_in_process
+from conftest import only_run, results, run_in_process, trajectories
 from planned import changed, run_settings, settings_of, spec_of
 from scripted_model import ScriptedBackend
 from untrained_checkpoints import write_untrained_family
@@ -95,6 +96,13 @@ def test_answers_are_scored_officially_and_scenes_without_enough_frames_fail(fol
     assert rows[6]["error"].startswith(f"there is no {data / 'videos' / 'scannet' / 'absent.mp4'}")
     reader = RunReader(folder)
     assert not any(each.changed or each.note for each in rescored(reader, reparsed(reader, parser_of(reader, False))))
+
+
+def test_the_small_image_is_made_again_if_a_crash_has_left_nothing_of_it(folder: Path, data: Path, tmp_path: Path):
+    again = Path(shutil.copytree(folder, tmp_path / folder.name))
+    (again / "q001" / "render_00.png").write_bytes(bytes(100))
+    assert run_settings(config_of(data, tmp_path), again, policy=replying([])).status == 1
+    assert results(again) == results(folder) and trajectories(again) == trajectories(folder)
 
 
 def test_a_run_records_which_frames_were_shown_and_one_small_image_of_them(folder: Path, data: Path):

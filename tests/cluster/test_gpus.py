@@ -122,6 +122,19 @@ def test_no_chunk_is_taken_twice_and_the_last_ones_are_shared(six_rooms: RoomSca
     assert not queues[1].taken_by(1) and queues[1].claim(0, 2) and not queues[0].claim(0, 1)
 
 
+def test_lost_workers_of_one_part_may_claim_at_once(six_rooms: RoomScans, tmp_path: Path):
+    """A worker that is taken for lost may still live when another one resumes its part."""
+    questions = load_questions(six_rooms.questions)
+    chunks = range(len(chunks_of(questions)))
+    queues = [ChunkQueue(tmp_path / "queue", questions, 2) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(5):
+            for chunk in chunks:
+                assert all(threads.map(lambda queue, number=chunk: queue.claim(number, 1), queues))
+            queues[0].give_back(1)
+    assert not list((tmp_path / "queue").iterdir())
+
+
 def test_a_study_loads_its_model_once_for_each_worker(six_rooms: RoomScans, tmp_path: Path):
     model = ("--model", "embedded", "--max-new-tokens", "8", "--steps", "1", "--batch-size", "2", "--no-report")
     asked = ("--questions", str(six_rooms.questions), "--scan-root", str(six_rooms.root), "--renderer", "raycast")
