@@ -14,6 +14,7 @@ from roomscout.data.scans import ScanNotFound
 from roomscout.edge.basis import Basis, basis_of
 from roomscout.edge.engine import engine_of, memory_of, schedule_of
 from roomscout.edge.memory import MemoryPlan, as_bytes
+from roomscout.edge.money import money_lines
 from roomscout.edge.record import record_of
 from roomscout.edge.request import NEW_RUN, Request
 from roomscout.edge.rules import rules_of
@@ -68,7 +69,7 @@ def look_ahead(settings: Settings, request: Request) -> tuple[Basis, MemoryPlan]
 
 
 def memory_lines(settings: Settings, request: Request = NEW_RUN) -> list[str]:
-    """The size, memory and batch size of a run, as lines; raises the errors of `plan`."""
+    """The size, memory and batch size of a run, and what it costs, as lines; raises the errors of `plan`."""
     basis, memory = look_ahead(settings, request)
     settings = basis.settings
     questions = basis.questions.here
@@ -84,10 +85,12 @@ def memory_lines(settings: Settings, request: Request = NEW_RUN) -> list[str]:
     ]
     model = memory.model
     size = memory.conversation
+    money = [] if size is None else money_lines(basis, size)
     if model is None or size is None or settings.engine == "vllm":
-        return [*lines, memory.why]
+        return [*lines, *money, memory.why]
     return [
         *lines,
+        *money,
         f"Tokens: at most {size.tokens} a question, {size.tokens * episodes} in all "
         f"({size.image_tokens // settings.images_a_turn} an image, {size.reply_tokens} a reply)",
         f"Memory on {model.device}: {as_bytes(model.free_bytes)} usable with --memory-fraction "

@@ -62,7 +62,7 @@ def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
         part=PartRecord(part.number, part.of, len(whole), fingerprint(whole), OF_PART) if part else None,
         prompts=prompts,
         revision=hub_revision(checkpoint_of(settings.model, settings.revision)) if has_checkpoint else None,
-        price=_price(settings, basis.facts),
+        price=price_of(settings, basis.facts),
         budget=budget,
         retry_failed=basis.request.retry_failed,
     )
@@ -90,7 +90,7 @@ def script_words() -> list[str]:
     return [sys.executable, *([str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"])]
 
 
-def _price(settings: Settings, facts: RunFacts | None) -> Price | None:
+def price_of(settings: Settings, facts: RunFacts | None) -> Price | None:
     """The price of the model by --prices, whose file may be gone when a run resumes; raises ConfigError."""
     path = settings.prices
     recorded = None if facts is None else facts.price
