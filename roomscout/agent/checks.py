@@ -12,9 +12,11 @@ from roomscout.base.loading import raised
 from roomscout.base.text import counted
 from roomscout.data.question import AnswerKindError
 from roomscout.envs.actions import ALL_LIMITS, CameraAction
-from roomscout.models import ModelError, Reply
+from roomscout.models import EngineLost, ModelError, Reply
+from roomscout.runs.records import ResultRow
 
 DECIDING = (ModelError, AnswerKindError, ActionSpaceError)  # the errors of a decision that fail only their question
+MOST_FAILURES = 20  # of questions at the model, in a row without a turn, before the run ends
 TYPES: dict[str, Any] = {
     "action": CameraAction,
     "reply": Reply,
@@ -27,10 +29,11 @@ TYPES: dict[str, Any] = {
 
 @contextmanager
 def policy_errors(policy: Policy, method: str, states: Sequence[QuestionState]) -> Iterator[None]:
-    """Raise PolicyError, which names the policy's method and the questions, for any error but those of DECIDING."""
+    """Raise PolicyError, which names the policy's method and the questions, for any error but EngineLost and those of
+    DECIDING."""
     try:
         yield
-    except DECIDING:
+    except (EngineLost, *DECIDING):
         raise
     except Exception as error:
         where = source_of_decisions(policy, method, states)
@@ -54,6 +57,23 @@ def checked(
     if wrong:
         raise PolicyError(f"{source_of_decisions(policy, method, states)}, returned {wrong}")
     return list(returned)
+
+
+class Failures:
+    """Counts the questions that failed at the model in a row: what it refuses of all is not about one of them."""
+
+    in_a_row = 0
+
+    def turn_taken(self) -> None:
+        """Begin again after a reply."""
+        self.in_a_row = 0
+
+    def ended(self, row: ResultRow) -> None:
+        """Count a question that has ended; raises EngineLost for the last of MOST_FAILURES."""
+        self.in_a_row += row.failed_part == "model"
+        if self.in_a_row == MOST_FAILURES:
+            again = "they stay failed unless the run is resumed so that it retries them"
+            raise EngineLost(f"{MOST_FAILURES} questions failed in a row, the last one with: {row.error}; {again}")
 
 
 def _why_not(decision: object, state: QuestionState, final: bool | None) -> str:

@@ -243,6 +243,7 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
             scored = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
             about = ", ".join([row.question_type, *scored, counted(row.turns, "turn")])
             answer = with_unit(str(row.answer), state.question.kind.unit)
+        run.failures.ended(row)
             log.log(level, "[%s] Final answer: %s (%s)", state.label, answer, about)
         run.policy.forget(state)
         state.close()

@@ -23,11 +23,13 @@ from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.agent.video import VideoQuestion
+from roomscout.base.errors import in_words
 from roomscout.base.interrupts import ignored_interrupts, interrupts_first, raise_if_interrupted
 from roomscout.base.text import RESULT, counted
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, report_scans, scan_of, scan_sha256, scene_order
 from roomscout.data.sources import source_of
+from roomscout.models import EngineLost
 from roomscout.models.gpus import sampled_gpus
 from roomscout.runs import RunError
 from roomscout.runs.export import closing_lines
@@ -55,8 +57,8 @@ class Queue(NamedTuple):
 
 class Outcome(NamedTuple):
     """The outcome of a run: its exit status, and the result rows so far, by question number. Status 0: all finished; 1:
-    some failed, or code of scores did; 3: a fatal error, or the budget ran out; 130: interrupted. After 3 and 130 the
-    run can be resumed. `error` is that behind status 3, None if the budget is spent."""
+    some failed, or code of scores did; 3: a fatal error, a lost engine or a spent budget; 130: interrupted. After 3 and
+    130 the run can be resumed. `error` is that behind status 3, None if the budget is spent."""
 
     status: int
     rows: list[ResultRow]
@@ -335,10 +337,12 @@ def _budget(record: RecordSpec, journal: Journal) -> Budget | None:
 
 
 def _stopped(error: Exception, run_log: RunWriter, facts: SessionFacts) -> Outcome:
-    """Log an unexpected error, with a traceback that begins in a policy's code, and how to resume the run; export."""
-    what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
+    """Log why the run stops, with a traceback that begins in a policy's code, none of a lost engine, and how to resume
+    it; export."""
+    is_lost = isinstance(error, EngineLost)
+    what = in_words(error) if is_lost or isinstance(error, PolicyError) else "Stopped by an unexpected error"
     raised = error.__cause__ if isinstance(error, PolicyError) else error
-    if raised is not None:
+    if raised is not None and not is_lost:
         ours = ("roomscout.agent.loop", "roomscout.agent.turns", "roomscout.agent.checks", "contextlib")
         frames = raised.__traceback__
         while frames and frames.tb_next and frames.tb_frame.f_globals.get("__name__") in ours:

@@ -13,7 +13,7 @@ from threading import Event
 
 from roomscout.agent.actions.space import ActionSpaceError
 from roomscout.agent.budget import Budget, EngineClock
-from roomscout.agent.checks import checked, policy_errors
+from roomscout.agent.checks import Failures, checked, policy_errors
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.prefetch import Prefetcher
 from roomscout.agent.state import QuestionState
@@ -67,6 +67,7 @@ class Run:
     clock: EngineClock = field(default_factory=EngineClock)  # measures how long an engine waits that takes batches
     prefetcher: Prefetcher | None = None  # prepares the questions that begin next
 
+    failures: Failures = field(default_factory=Failures)  # counts questions that fail in a row
 
 @contextmanager
 def failing(state: QuestionState) -> Iterator[None]:
@@ -173,6 +174,7 @@ class _Batch:
         with failing(state):
             turn = state.take_turn(decide(), self.ids, answer)
             record_turn(state, run, self.waited)
+            run.failures.turn_taken()
             run.turn_taken()
             if run.budget is not None:
                 run.budget.spend(state.episode, turn)

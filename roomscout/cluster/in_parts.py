@@ -95,7 +95,7 @@ def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S, worke
             if workers is None:
                 crew.close()
         names = ", ".join(map(str, stopped)) or "unknown"
-        return parts.unfinished(3, logging.ERROR, f"Parts stopped by an unexpected error: {names}")
+        return parts.unfinished(3, logging.ERROR, f"Parts stopped before their end: {names}")
 
 
 def _answered(parts: "Parts", no_node_for_s: float, workers: Workers) -> list[Part]:
@@ -138,7 +138,7 @@ class Parts:
         return self.run.questions.pending(self.log)
 
     def answer_on(self, workers: Cluster | Processes, probe: Path) -> list[Part]:
-        """Let workers answer all pending parts; returns those that an unexpected error stopped."""
+        """Let workers answer all pending parts; returns those that an unexpected error or a lost engine stopped."""
         if self.log is None:
             self.log = self._begun(workers, probe)
         run_log = self.log
@@ -164,7 +164,7 @@ class Parts:
                         raise status
                     if status > 1:
                         where = find_part(root, *part) or run_log.folder
-                        log.error("Part %s was stopped by an unexpected error: see run.log in %s", part, where)
+                        log.error("Part %s stopped before its end: see the end of run.log in %s", part, where)
                         stopped.append(part)
                     else:
                         self._take(run_log, part)

@@ -50,12 +50,12 @@ def rescore(arguments: Sequence[str]) -> int:
     from roomscout.agent.actions.space import ActionSpaceError
     from roomscout.analysis.rescore import main
     from roomscout.base.errors import UsageError
-    from roomscout.models import ModelError
+    from roomscout.models import EngineLost, ModelError
 
     try:
         return main(arguments, open_judge=open_judge, when_judged=renew_report)
-    except (ModelError, ActionSpaceError) as error:
-        judge = "the judge: " if isinstance(error, ModelError) else ""
+    except (ModelError, EngineLost, ActionSpaceError) as error:
+        judge = "" if isinstance(error, ActionSpaceError) else "the judge: "
         raise UsageError(f"{judge}{error}") from None
 
 

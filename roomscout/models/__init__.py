@@ -13,14 +13,16 @@ EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"  # a small Qwe
 PROMPTS_FILE = "prompts.yaml"  # in a checkpoint folder, has the prompts that its model was trained on
 EMBEDDED = "embedded"  # the model name of the explorer
 CONCURRENCY = 32  # default number of questions in flight with an engine that batches requests itself
-# With 20 % of requests failing, 6 were enough for 512 of 512. Backoff grows from 0.5 s to at most 8 s, 40 s in all.
-RETRIES = 8
 MEMORY_FRACTION = 0.9
 KV_SHARE = 0.5  # of the memory left after loading the weights, for the KV cache; the rest is for activations
 
 
 class ModelError(Refusal):
     """A model could not be loaded or could not reply; the message gives the reason and the fix."""
+
+
+class EngineLost(Refusal):
+    """The engine answers no question, for now or until somebody acts. It fails none: the run ends, to be resumed."""
 
 
 class OutOfMemory(ModelError):
@@ -107,8 +109,8 @@ class ServerOptions:
     urls: tuple[str, ...]  # API roots, usually ending in /v1
     key: str | None = field(default=None, repr=False)  # the API key, None for servers that need none
     key_env: str = "OPENAI_API_KEY"  # the environment variable that it came from, for error messages
-    timeout_s: float = 600.0  # of a request, from connecting to the last byte of the response
-    retries: int = RETRIES  # of a failed request at most, each after the delay that the server asks for
+    timeout_s: float = 600.0
+    """Of a request, from connecting to the last byte of the response, and how long no request may be answered."""
     constrained: bool = False  # require a server that enforces JSON schemas
     extra_body: Mapping[str, Any] = field(default_factory=dict)  # further parameters of each request
     images: int = 2  # those of the check before the first question: as many as the longest conversation has
@@ -128,7 +130,8 @@ class Backend(Protocol):
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; each ends with a user message, and all or none have an `origin`, whose
-        cache stays unchanged. Raises OutOfMemory if a smaller batch may work, ModelError for a conversation."""
+        cache stays unchanged. Raises OutOfMemory if a smaller batch may work, ModelError for a conversation, and
+        EngineLost for what is about none of them."""
 
     def release(self, conversation: Conversation) -> None:
         """Free this conversation's cache, if there is one; unknown conversations are ignored."""

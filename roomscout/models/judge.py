@@ -10,6 +10,7 @@ from typing import TypeVar
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.openai.dialect import Dialect, choice_of, object_at, text_of, tokens_in
 from roomscout.models.openai.endpoint import Endpoint, ServerError, start
+from roomscout.models.openai.routes import Routes
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +27,14 @@ class Judge:
 
     def __init__(self, model: str, options: ModelOptions, server: ServerOptions) -> None:
         self._endpoint = Endpoint(server.urls[0], model, server)
+        self._routes = Routes([self._endpoint], server.timeout_s)
         self._options = options
         self._dialect = Dialect()
 
     def ask(self, prompts: Sequence[str], read: Callable[[str], Mark | None]) -> Iterator[tuple[Mark | None, Tokens]]:
         """What `read` finds in the reply to each prompt, in order and as soon as possible, None if it finds nothing in
-        TRIES replies, and the tokens of these. Raises ServerError for an unreachable server or a refused prompt."""
+        TRIES replies, and the tokens of these. Raises ServerError for a refused prompt, EngineLost if the server does
+        not answer for long."""
         if not prompts:
             return
         mark_of = partial(self._mark_of, read=read)
@@ -63,8 +66,9 @@ class Judge:
             dialect = self._dialect
             settings = dialect.settings(self._options, seed)
             body = {"model": self._endpoint.model, "messages": [{"role": "user", "content": prompt}], **settings}
+            post = partial(Endpoint.post, path="/chat/completions", body=body)
             try:
-                answer = self._endpoint.post("/chat/completions", body)
+                answer, _ = self._routes.ask(0, post)
             except ServerError as error:
                 adapted = dialect.adapted(error, self._options)
                 if adapted is None:

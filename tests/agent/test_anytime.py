@@ -299,8 +299,8 @@ class TestRuns:
         asked = {"anytime": True, "steps": 1, "num_questions": 3}
         config = rooms.config(tmp_path / "1", **asked)
         here = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy())))
-        with FaultyServer(served(random_policy()), sometimes(1 / 4)) as server:
-            settings = {"model": "served", "engine": "openai", "base_url": (server.url,), "request_timeout": 0.5}
+        with FaultyServer(served(random_policy()), sometimes(1 / 4), hang_s=0.3) as server:
+            settings = {"model": "served", "engine": "openai", "base_url": (server.url,)}
             there = run_in_process(rooms.config(tmp_path / "2", **asked, **settings))
         assert trajectories(there) == trajectories(here)
         assert forced_of(there) == forced_of(here)

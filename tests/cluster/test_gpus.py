@@ -98,7 +98,7 @@ def test_a_process_that_dies_is_reported_and_the_others_finish(six_rooms: RoomSc
     assert process.returncode == 3, said
     number = RunReader(part).facts.part.number
     assert "The worker on the CPU died (SIGKILL)" in said
-    assert f"Part {3 - number}/2 is finished" in said and f"unexpected error: {number}/2" in said
+    assert f"Part {3 - number}/2 is finished" in said and f"before their end: {number}/2" in said
     assert said.splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
     assert len(results(only_run(tmp_path))) < len(results(one_run))
 

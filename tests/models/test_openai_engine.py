@@ -28,7 +28,7 @@ from roomscout.base.errors import ConfigError
 from roomscout.edge.resolve import resolve
 from roomscout.edge.resuming import saved_settings
 from roomscout.edge.settings import Settings
-from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
+from roomscout.models import EXPLORER, EngineLost, ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
 from roomscout.runs.reader import RunReader
@@ -109,8 +109,8 @@ def test_a_server_of_the_same_weights_gives_the_same_turns_through_faults(rooms:
 def test_no_question_is_lost_or_asked_twice_where_a_third_of_all_requests_fail(
     rooms: RoomScans, undisturbed: Path, tmp_path: Path
 ):
-    with FaultyServer(scripted(random_policy()), sometimes(1 / 3)) as server:
-        folder = run_in_process(behind(rooms, tmp_path, server, request_timeout=0.5))
+    with FaultyServer(scripted(random_policy()), sometimes(1 / 3), hang_s=0.3) as server:
+        folder = run_in_process(behind(rooms, tmp_path, server))
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)
     replies = [turn.reply for turn in RunReader(folder).all_turns()]
@@ -124,16 +124,14 @@ def test_no_question_is_lost_or_asked_twice_where_a_third_of_all_requests_fail(
     ("fault", "words"),
     [
         ("400", r"400: This model's maximum context length is 4096 tokens.\)$"),
-        ("401", "401: .*OPENAI_API_KEY"),
-        ("403", "403: .*use a key with access to served"),
-        ("404", r"404: The model does not exist.\)$"),
+        ("403:Your input was flagged by moderation.", "403: Your input was flagged"),
         ("413", "413: .*fewer steps"),
-        ("html", "sent no JSON object .*usually ends in /v1"),
+        ("422", "422: Unprocessable."),
         ("no choices", "no choices"),
         ("null", "without text"),
     ],
 )
-def test_what_cannot_be_retried_fails_its_question_alone(
+def test_what_a_server_says_about_one_request_fails_its_question_alone(
     rooms: RoomScans, undisturbed: Path, script: FaultyServer, tmp_path: Path, fault: str, words: str
 ):
     unlucky = next(row.question for row in RunReader(undisturbed).rows if row.turns > 1)
@@ -172,7 +170,7 @@ def test_a_key_is_in_no_log_and_no_file_even_at_debug_level(
     rooms: RoomScans, tmp_path: Path, script: FaultyServer, caplog: pytest.LogCaptureFixture, monkeypatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    draw = sometimes(0.2, kinds=("401", "500", "truncated", "html", "null"))
+    draw = sometimes(0.2, kinds=("400:Not with {key}", "500", "truncated", "html", "null"))
     script.fault = lambda request: draw(request) if request.turn >= 0 else None
     with caplog.at_level(logging.DEBUG):
         folder = run_in_process(behind(rooms, tmp_path, script))
@@ -189,7 +187,7 @@ def test_a_key_of_any_characters_is_removed_from_what_a_server_says(script: Faul
         for fault in ("400:" + said, "401:" + said, "500:" + said):
             script.fault = lambda request, fault=fault: fault
             with pytest.raises(ModelError) as caught:
-                backend_at(script.url, key=key, retries=0)
+                backend_at(script.url, key=key)
             said_of_it = "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
             assert key[:6] not in said_of_it and key[-6:] not in said_of_it
 
@@ -200,7 +198,7 @@ def test_a_server_that_is_not_there_is_named_at_once():
     started = time.monotonic()
     with pytest.raises(ModelError, match=rf"127.0.0.1:{port}/v1 did not answer.*refused"):
         backend_at(f"http://127.0.0.1:{port}/v1")
-    assert time.monotonic() - started < 20, "8 retries would take 30 s"
+    assert time.monotonic() - started < 20, "a run would wait for 600 s"
 
 
 @pytest.mark.parametrize(
@@ -248,16 +246,15 @@ def test_questions_move_to_another_url_when_theirs_stops_in_the_middle(
     assert asked == len(replies) + sum(reply.retries for reply in replies)
 
 
-def test_a_question_fails_where_no_url_answers(script: FaultyServer):
+def test_the_engine_is_lost_only_where_no_url_answers(script: FaultyServer):
     chats = [Conversation(str(number), conversation().messages) for number in range(4)]
     with FaultyServer(scripted(random_policy())) as other:
-        backend = make_backend("served", ModelOptions(), ServerOptions((script.url, other.url), retries=1))
-        script.fault = other.fault = lambda request: "truncated"
-        with pytest.raises(ModelError, match=f"{other.url} did not answer, 2 times in a row"):
-            backend.generate(chats[:1], action_format())
-        assert [[each.turn for each in server.requests] for server in (script, other)] == [[-1, 0, 0]] * 2
-        script.fault = no_fault
-        assert len(backend.generate(chats[1:], action_format())) == 3
+        backend = make_backend("served", ModelOptions(), ServerOptions((script.url, other.url), timeout_s=0.6))
+        script.fault = lambda request: "401"
+        assert [reply.retries for reply in backend.generate(chats, action_format())].count(1) == 2
+        other.fault = lambda request: "truncated"
+        with pytest.raises(EngineLost, match=f"{other.url} did not answer .*; a run waits no longer than this"):
+            backend.generate(chats, action_format())
 
 
 def test_as_many_questions_are_in_flight_as_concurrency_says(rooms: RoomScans, tmp_path: Path):
@@ -364,18 +361,18 @@ ACTION = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
         ({"content": [{"type": "output_text", "text": ACTION}]}, "end_turn", ACTION),
         ({"content": {"answer": 3}}, "stop", "without text"),
         ({"content": None}, "content_filter", "content_filter"),
-        ({"content": None}, "odd", "broke off .*odd"),
+        ({"content": None}, "odd", "ended a reply with finish_reason 'odd'"),
         ({"content": []}, "stop", "without text"),
         ({}, "stop", "without text"),
     ],
 )
 def test_the_text_of_a_reply_or_why_there_is_none(script: FaultyServer, message: dict, reason: str, expected: str):
-    backend = backend_at(script.url, retries=0)
+    backend = backend_at(script.url, timeout_s=0.2)
     script.answering = lambda body: json.dumps({"choices": [{"message": message, "finish_reason": reason}]}).encode()
     if expected in ("", ACTION):
         assert backend.generate([conversation()], action_format())[0].text == expected
         return
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(EngineLost if "broke off" in expected else ModelError) as caught:
         backend.generate([conversation()], action_format())
     assert re.search(expected, f"{caught.value.setting}: {caught.value}")
 

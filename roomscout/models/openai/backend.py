@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
@@ -12,14 +11,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
+from roomscout.models import Backend, EngineLost, ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message, folded
 from roomscout.models.openai.dialect import agreed_dialect, encoded_message, read_reply, require_schema, response_format
-from roomscout.models.openai.endpoint import ABSENT, Endpoint, ServerError, start
+from roomscout.models.openai.endpoint import Endpoint, start
+from roomscout.models.openai.routes import Routes
 
 log = logging.getLogger(__name__)
-
-COOL_DOWN_S = 300.0  # how long a URL that has stopped answering gets no conversations, if another URL answers
 
 
 class OpenAIBackend(Backend):
@@ -38,7 +36,7 @@ class OpenAIBackend(Backend):
         self._warned_of_dropped_views = False
         self._closed: Future[None] = Future()
         self._endpoints = [Endpoint(url, model, server) for url in server.urls]
-        self._router = EndpointRouter(self._endpoints)
+        self._routes = Routes(self._endpoints, server.timeout_s)
         self._dialects = {endpoint.url: agreed_dialect(endpoint, options) for endpoint in self._endpoints}
         if server.constrained:
             for endpoint in self._endpoints:
@@ -46,18 +44,18 @@ class OpenAIBackend(Backend):
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order, all requested at once. Replies have no token ids. Raises ModelError for
-        a conversation that cannot be replied to, and once closed."""
+        a conversation that cannot be replied to, EngineLost if no URL answers for long, and once closed."""
         calls = [start(partial(self._reply, chat, reply_format)) for chat in conversations]
         for call in calls:
             either: list[Future[Any]] = [call, self._closed]
             wait(either, return_when=FIRST_COMPLETED)
             if self._closed.done():
-                raise ModelError("the run ended before the server replied")
+                raise EngineLost("the run ended before the server replied")
         return [call.result() for call in calls]
 
     def release(self, conversation: Conversation) -> None:
         """Forget the conversation's URL and its encoded messages; unknown ones are ignored."""
-        self._router.release(conversation.key)
+        self._routes.release(conversation.key)
         self._encoded.pop(conversation.key, None)
         self._read.pop(conversation.key, None)
 
@@ -65,6 +63,7 @@ class OpenAIBackend(Backend):
         """Abandon all requests in flight."""
         with suppress(InvalidStateError):
             self._closed.set_result(None)
+        self._routes.close()
         for endpoint in self._endpoints:
             endpoint.close()
 
@@ -80,21 +79,9 @@ class OpenAIBackend(Backend):
         return [encoded for _, encoded in kept]
 
     def _reply(self, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
-        attempts = 0
         key = (conversation.origin or conversation).key
-        while True:
-            endpoint = self._router.endpoint_of(key)
-            try:
-                reply = self._ask(endpoint, conversation, reply_format)
-                return replace(reply, retries=attempts + reply.retries)
-            except ServerError as error:
-                if error.status not in (None, *ABSENT):
-                    raise
-                self._router.cool_down(endpoint)
-                # Only one other URL is tried: the request itself may crash servers.
-                if attempts or self._router.endpoint_of(key) is endpoint:
-                    raise
-                attempts = error.attempts
+        reply, failed = self._routes.ask(key, lambda endpoint: self._ask(endpoint, conversation, reply_format))
+        return replace(reply, retries=failed)
 
     def _ask(self, endpoint: Endpoint, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
         started = time.perf_counter()
@@ -130,39 +117,3 @@ class OpenAIBackend(Backend):
                 "OLLAMA_CONTEXT_LENGTH), or use smaller views, fewer steps or fewer kept views",
                 endpoint.url, tokens_before, views_before, tokens, views,
             )  # fmt: skip
-
-
-class EndpointRouter:
-    """The endpoint of each conversation from its first turn until it is released, chosen as the one with the fewest. A
-    conversation moves only if its endpoint has stopped answering. If all have, the one that stopped first is next."""
-
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        self._cooling_until = dict.fromkeys(endpoints, 0.0)
-        self._assigned: dict[int, Endpoint] = {}
-        self._lock = threading.Lock()
-
-    def endpoint_of(self, key: int) -> Endpoint:
-        """The endpoint of the conversation with this key."""
-        with self._lock:
-            available = self._available() or [min(self._cooling_until, key=self._cooling_until.__getitem__)]
-            if self._assigned.get(key) not in available:
-                self._assigned[key] = min(available, key=list(self._assigned.values()).count)
-            return self._assigned[key]
-
-    def cool_down(self, endpoint: Endpoint) -> None:
-        """Move the conversations of an endpoint that has stopped answering; it gets none for COOL_DOWN_S."""
-        with self._lock:
-            if endpoint in self._available() and len(self._cooling_until) > 1:
-                log.warning(
-                    "%s does not answer any more: its questions move to the other URLs, and it is tried again after "
-                    "%g s", endpoint.url, COOL_DOWN_S,
-                )  # fmt: skip
-            self._cooling_until[endpoint] = time.monotonic() + COOL_DOWN_S
-
-    def release(self, key: int) -> None:
-        """Forget a conversation; unknown ones are ignored."""
-        with self._lock:
-            self._assigned.pop(key, None)
-
-    def _available(self) -> list[Endpoint]:
-        return [endpoint for endpoint, until in self._cooling_until.items() if until <= time.monotonic()]

@@ -199,7 +199,6 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
         reused_tokens=cached,
         generated_tokens=written or (max_new_tokens if reason == "length" else 0),
         finish_reason="length" if reason == "length" else "stop",
-        retries=answer.retries,
     )
 
 

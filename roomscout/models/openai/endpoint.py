@@ -1,6 +1,7 @@
 """One URL of a server, asked through the official client; errors hold no API key."""
 
 import json
+import math
 import re
 import threading
 import time
@@ -24,16 +25,21 @@ LARGEST_RESPONSE = 16 << 20  # bytes of a response, decompressed. A chat complet
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # hosts that no proxy can reach
 QUOTED = 300  # characters of a server's text that an error message quotes
 SHORTEST_SECRET = 8  # shorter keys are dummies such as "none" or "EMPTY", which would be found in ordinary words
-ABSENT = (502, 503, 504)  # statuses with which a gateway says that there is no server behind it
+REDIRECTS = (301, 302, 303, 307, 308)
+LASTING = (*REDIRECTS, 401, 402, 403, 404, 405, 407, 410)  # statuses about the key, the URL or the model: no wait helps
+PASSING = (408, 409, 425, 429, 498)  # statuses about the moment, like those from 500 on
+FILTERED = re.compile(r"content.?(filter|policy)|moderation|flagged", re.IGNORECASE)
+"""What servers say of a request that they will not answer, with any status (OpenRouter: 403)."""
+USED_UP = re.compile(r"insufficient.{0,2}(quota|balance|credit|fund)|credit balance|api key not valid", re.IGNORECASE)
+"""What they say of an account, with other statuses than 401 and 402 (OpenAI: 429; Anthropic, Gemini: 400)."""
 ADVICE = {  # what to do about a status; about others, only the server knows
-    **dict.fromkeys((301, 302, 303, 307, 308), "give the URL of the API itself"),
+    **dict.fromkeys(REDIRECTS, "give the URL of the API itself"),
     401: "set the environment variable {key_env} to a valid key",
     403: "use a key with access to {model}, or another model",
     404: "correct the URL, which usually ends in /v1",
     413: "use smaller views, fewer steps or fewer kept views, which make conversations shorter",
     429: "ask fewer questions at a time, and retry later",
 }
-TOO_EARLY = (425, 498)  # retried, too, though not by the client itself
 NO_TIME = "ask fewer questions at a time, or allow a request more time"
 NO_ANSWER = "check that the server runs, its URL, and the proxies and certificates that environment variables name"
 
@@ -42,24 +48,29 @@ Result = TypeVar("Result")
 
 class ServerError(ModelError):
     """A server was not reached, refused, or sent no reply; the message says what to do. `status` is None without a
-    response, `text` what the server said, and `attempts` counts the requests."""
+    response, and `text` what the server said. `rest_s` is None for what it says about this request alone; else no
+    question is to blame: the seconds that the server asks to wait, 0 if it does not say, infinity if no wait helps."""
 
     def __init__(
-        self, message: str, status: int | None = None, text: str = "", attempts: int = 1, setting: str | None = None
+        self,
+        message: str,
+        status: int | None = None,
+        text: str = "",
+        setting: str | None = None,
+        rest_s: float | None = None,
     ) -> None:
         super().__init__(message, setting=setting)
         self.status = status
         self.text = text
-        self.attempts = attempts
+        self.rest_s = rest_s
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The JSON object that a server sent, its text, and the number of requests that failed before."""
+    """The JSON object that a server sent, and its text."""
 
     body: dict[str, Any]
     text: str
-    retries: int
 
 
 class Endpoint:
@@ -86,12 +97,12 @@ class Endpoint:
             raise ModelError(f"servers cannot be asked: {why} ({error})") from None
         self._client = openai.OpenAI(base_url=root, api_key=options.key or "none", http_client=http_client)
 
-    def post(self, path: str, body: dict[str, Any] | bytes, retries: int | None = None) -> Answer:
-        """POST a body, bytes if it is JSON already, to `path` below the URL; the client retries up to `retries` times
-        (None: `options.retries`). Raises ServerError, which never holds the API key."""
+    def post(self, path: str, body: dict[str, Any] | bytes, retries: int = 0) -> Answer:
+        """POST a body, bytes if it is JSON already, to `path` below the URL; the client retries up to `retries` times.
+        Raises ServerError, which never holds the API key."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         options: RequestOptions = {
-            "max_retries": self.options.retries if retries is None else retries,
+            "max_retries": retries,
             "headers": {} if self.options.key else {"Authorization": openai.Omit()},  # the client wants a key
             "follow_redirects": False,  # most redirects turn a POST into a GET
         }
@@ -103,11 +114,12 @@ class Endpoint:
         else:
             answer = parsed(response.content)
             if answer is not None:
-                return Answer(answer, response.text, _retries(response.request))
+                return Answer(answer, response.text)
             failure = self.error(
                 f"sent no JSON object ({self.quoted(response.text)}): the URL is the root of an OpenAI-compatible API, "
                 "which usually ends in /v1",
                 200,
+                rest_s=0.0,
             )
         raise failure  # not above: the client's errors hold the key
 
@@ -136,24 +148,38 @@ class Endpoint:
     def _failure(self, error: openai.OpenAIError) -> ServerError:
         if not isinstance(error, (openai.APIStatusError, openai.APIConnectionError)):
             return self.error(str(error), 200)
-        attempts = _retries(error.request) + 1
+        attempts = int(error.request.headers.get("x-stainless-retry-count", 0)) + 1
         times = f", {attempts} times in a row" if attempts > 1 else ""
         if isinstance(error, openai.APIStatusError):
             status = error.status_code
             text = error.response.text
             said = error.response.headers.get("location", "").partition("?")[0] or said_in(text)
             does = "refuses the request" if status < 500 else "fails"
+            rest_s = self._rest_s(status, text, error.response.headers)
             is_api = status == 404 and parsed(text) is not None  # which says what it lacks
-            advice = "" if is_api else ADVICE.get(status, "").format(key_env=self.options.key_env, model=self.model)
+            is_used_up = status == 429 and rest_s == math.inf
+            advice = "" if is_api or is_used_up else ADVICE.get(status, "")
+            advice = advice.format(key_env=self.options.key_env, model=self.model)
             message = f"{does} ({status}{times}: {self.quoted(said)}){advice and f': {advice}'}"
-            setting = "concurrency" if status == 429 else None
-            return self.error(message, status, text=self.redacted(text), attempts=attempts, setting=setting)
+            setting = "concurrency" if status == 429 and not is_used_up else None
+            return self.error(message, status, text=self.redacted(text), setting=setting, rest_s=rest_s)
         cause = error.__cause__
         if isinstance(cause, (httpx2.ReadTimeout, httpx2.WriteTimeout)):
             message = f"did not answer within {self.options.timeout_s:g} s{times}: {NO_TIME}"
         else:
             message = f"did not answer{times} ({self.quoted(str(cause)) or type(cause).__name__}): {NO_ANSWER}"
-        return self.error(message, attempts=attempts)
+        return self.error(message, rest_s=0.0)
+
+    def _rest_s(self, status: int, text: str, headers: httpx2.Headers) -> float | None:
+        """Whether a refusal is about one request or about the engine, and then how long: see `ServerError.rest_s`."""
+        if FILTERED.search(text):
+            return None
+        if status in LASTING or USED_UP.search(text):
+            return math.inf
+        if status < 500 and status not in PASSING and headers.get("x-should-retry") != "true":
+            return None
+        asked_s = self._client._parse_retry_after_header(headers) or 0.0  # seconds, milliseconds or a date
+        return asked_s if 0 < asked_s < math.inf else 0.0
 
 
 def start(call: Callable[[], Result]) -> Future[Result]:
@@ -204,10 +230,6 @@ class _HttpClient(openai.DefaultHttpxClient):
         content = bytes(body)
         if status == 200:
             status, content = as_failure(content)
-        if status in TOO_EARLY or (400 <= status < 500 and b"overloaded" in content.lower()):
+        if status in PASSING or (400 <= status < 500 and b"overloaded" in content.lower()):
             headers["x-should-retry"] = "true"
         return httpx2.Response(status, headers=headers, content=content, request=request)
-
-
-def _retries(request: httpx2.Request) -> int:
-    return int(request.headers.get("x-stainless-retry-count", 0))

@@ -9,8 +9,8 @@ from roomscout.base.text import json_in
 
 ENDS = ("stop", "end_turn", "eos", "eos_token", "stop_sequence", "tool_calls", "function_call")
 CUT_OFF = ("length", "max_tokens")
-FINAL = ("content_filter", "sensitive", "safety", "refusal", "model_context_window_exceeded")
-"""Reasons of a reply's end: by itself, at the limit, and for what a request says; after any other it is not whole."""
+BROKEN = ("error", "network_error", "abort", "aborted", "cancelled", "timeout", "insufficient_system_resource")
+"""Reasons of a reply's end: by itself, at the limit, and for a fault of the server; any other is about the request."""
 
 
 def parsed(content: bytes | str) -> dict[str, Any] | None:
@@ -47,7 +47,7 @@ def finish_of(choice: Mapping[str, Any]) -> str:
 
 def as_failure(content: bytes) -> tuple[int, bytes]:
     """The status and the content of a response that came with status 200, as if it said in the status that it holds an
-    error, or a reply that broke off, which the client then retries."""
+    error, or a reply that broke off."""
     body = parsed(content) or {}
     choice = first_choice(body) or {}
     alone = None if body.get("choices") else body.get("detail") or (body if body.get("code") else None)
@@ -57,6 +57,6 @@ def as_failure(content: bytes) -> tuple[int, bytes]:
         code = str(holder.get("code"))
         status = int(code) if re.fullmatch("[45][0-9][0-9]", code) else 503
         return status, json.dumps({"error": error}).encode()
-    if (reason := finish_of(choice)).casefold() not in ("stop", "length", *FINAL):
+    if (reason := finish_of(choice)).casefold() in BROKEN:
         return 503, json.dumps({"error": f"a reply broke off with finish_reason {reason!r}"}).encode()
     return 200, content

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from roomscout.base.shots import Shot
-from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat
+from roomscout.models import Backend, EngineLost, ModelError, ModelOptions, Reply, ReplyFormat
 from roomscout.models.adapters import write_merged
 from roomscout.models.conversation import Conversation, why_too_long
 from roomscout.models.transformers import loading
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 GENERATE = "/inference/v1/generate"  # vLLM's token dialect: vllm/entrypoints/scale_out/token_in_token_out in its source
 CACHE_MISS = "Cache miss"  # the server's error for an image that was sent by hash alone and is no longer in its cache
-MOST_ATTEMPTS = 3  # failures of one request before its question fails: the request may be what kills the server
+MOST_ATTEMPTS = 3  # failures of one request before the run ends: the request may be what kills the server
 LENGTH_MARGIN = 1.25  # conversations may turn out longer than planned, because the texts of later turns are estimated
 NEVER = -100.0  # the lowest logit bias that vLLM accepts; it multiplies a token's odds by e^-100
 COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)  # families whose replies through vLLM equal those of transformers
@@ -82,7 +82,7 @@ class VllmBackend(Backend):
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; all requests are sent at once. Raises ModelError for a conversation
-        that cannot be replied to, ServerLost if the server cannot be kept running."""
+        that cannot be replied to, EngineLost if the server cannot be kept running."""
         if len(conversations) == 1:
             return [self._reply(conversations[0], reply_format)]
         if not conversations:
@@ -124,7 +124,7 @@ class VllmBackend(Backend):
         )
 
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> Reply:
-        """Request a reply; raises ModelError for a refusal, an unexpected response, or repeated crashes."""
+        """Request a reply; raises ModelError for a refusal or an unexpected response, EngineLost for crashes."""
         shots = conversation.shots
         if self._encoder.chat.family.by_processor or self._image_id is None:
             ids = self._encoder.unexpanded(conversation)
@@ -158,7 +158,7 @@ class VllmBackend(Backend):
             self._server.replied()
             expected = encoded.ids if self._is_compared else None
             return replace(_read_reply(response, expected, conversation.id), retries=failures)
-        raise ModelError(f"the vLLM server failed {failures} times to reply to conversation {conversation.id} ({why})")
+        raise EngineLost(f"the vLLM server failed {failures} times to reply to conversation {conversation.id} ({why})")
 
     def _sampling(self, conversation: Conversation, reply_format: ReplyFormat) -> dict[str, Any]:
         options = self._options

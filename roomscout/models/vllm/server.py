@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.interrupts import undone_on_failure
-from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
+from roomscout.models import KV_SHARE, EngineLost, ModelError, ModelOptions, watchdog
 from roomscout.models.gpus import chosen_gpus, first_gpu
 from roomscout.models.openai.responses import said_in
 from roomscout.models.transformers.source import id_and_revision
@@ -52,10 +52,6 @@ class RequestFailed(Exception):
         super().__init__(message)
         self.status = status
         self.said = said
-
-
-class ServerLost(RuntimeError):
-    """The server keeps dying or cannot be restarted, so no question can be answered."""
 
 
 @dataclass(frozen=True)
@@ -149,12 +145,12 @@ class VllmServer:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._deaths = 0
-        self._lost: ServerLost | None = None
+        self._lost: EngineLost | None = None
         self._current = self._start()
 
     @property
     def current(self) -> ServerProcess:
-        """The server process to send requests to. Waits for a restart in progress; raises ServerLost."""
+        """The server process to send requests to. Waits for a restart in progress; raises EngineLost."""
         with self._lock:
             if self._lost is not None:
                 raise self._lost
@@ -165,7 +161,7 @@ class VllmServer:
         self._deaths = 0
 
     def ensure_alive(self, server: ServerProcess) -> None:
-        """Restart a server that a request has killed; ServerLost if that fails too often, ModelError once closed."""
+        """Restart a server that a request has killed; EngineLost if that fails too often, ModelError once closed."""
         with self._lock:
             if self._closed.is_set():
                 raise ModelError("the run ended before the vLLM server replied")
@@ -183,7 +179,7 @@ class VllmServer:
             last = server.last_lines()
             self._deaths += 1
             if self._deaths > MOST_RESTARTS:
-                self._lost = ServerLost(
+                self._lost = EngineLost(
                     f"the vLLM server died {self._deaths} times without a reply in between; the end of its log:\n{last}"
                 )
                 raise self._lost
@@ -195,7 +191,7 @@ class VllmServer:
             except ModelError as error:
                 if self._closed.is_set():
                     raise
-                self._lost = ServerLost(f"the vLLM server cannot be restarted: {error}")
+                self._lost = EngineLost(f"the vLLM server cannot be restarted: {error}")
                 raise self._lost from error
 
     def close(self) -> None:
