@@ -2,70 +2,47 @@
 
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from threading import Lock
 
-from roomscout.runs import RunError
-from roomscout.runs.costs import of_answer
+from roomscout.models import EngineLost, Reply
 from roomscout.runs.prices import Price
-from roomscout.runs.records import EpisodeId, Turn
+from roomscout.runs.records import Turn
 
 
 class Budget:
-    """How much of an amount the answers of a run have spent; several threads may spend at once."""
+    """How much of an amount the replies of a run have spent; several threads may spend at once."""
 
-    def __init__(
-        self,
-        price: Price,
-        amount: float = math.inf,
-        taken: Mapping[EpisodeId, Sequence[Turn]] | None = None,
-        done: Collection[EpisodeId] = (),
-    ):
-        """`taken` are the turns of earlier processes of the run, and `done` those of its answers that they finished."""
+    def __init__(self, price: Price, amount: float = math.inf, taken: Iterable[Turn] = ()):
+        """`taken` are the turns of earlier processes of the run."""
         self.amount = amount
         self._price = price
         self._lock = Lock()
-        self._of = {episode: self._cost(turns) for episode, turns in (taken or {}).items()}
-        self._waiting = self._of.keys() - done
-        self.spent = sum(self._of.values())
+        replies = ((turn.reply, turn.forced.reply) if turn.forced else (turn.reply,) for turn in taken)
+        self.spent = sum(map(self._cost, chain.from_iterable(replies)))
 
-    def spend(self, episode: EpisodeId, turn: Turn) -> None:
-        """Count a finished turn, with the answer that was asked for as if it were the last. Raises RunError if a reply
-        comes without the number of its tokens, and there is an amount to keep to."""
-        replies = [turn.reply, *([turn.forced.reply] if turn.forced else [])]
-        if self.amount < math.inf and any(reply.text and not reply.prompt_tokens for reply in replies):
-            raise RunError(
-                "the budget cannot be kept: the server does not say how many tokens it read for a reply (usage); use "
-                "one that does, or resume without a budget"
+    def spend(self, reply: Reply) -> None:
+        """Count a reply. Raises EngineLost if it comes without the numbers of its tokens."""
+        wrote = reply.generated_tokens > 0 or not reply.text
+        was_asked = reply.seconds > 0
+        if was_asked and not (reply.prompt_tokens > 0 and wrote):
+            raise EngineLost(
+                "the cost of a reply is not known: its engine does not say how many tokens it read and how many it "
+                "wrote (usage); use one that does, or begin a run without prices"
             )
         with self._lock:
-            cost = self._cost([turn])
-            self._waiting.discard(episode)
-            self._of[episode] = self._of.get(episode, 0.0) + cost
-            self.spent += cost
+            self.spent += self._cost(reply)
 
     @property
     def is_spent(self) -> bool:
-        """Whether the amount is reached."""
+        """Whether the amount is reached, so that no further turn begins."""
         return self.spent >= self.amount
 
-    def room(self, in_progress: Collection[EpisodeId]) -> int | None:
-        """How many more questions may begin, where one in progress takes the mean cost of the finished ones, so that
-        the amount is exceeded by at most one question; None for any number."""
-        if self.amount == math.inf:
-            return None
-        unfinished = [self._of[episode] for episode in self._waiting.union(in_progress) if episode in self._of]
-        finished = len(self._of) - len(unfinished)
-        least = 0 if in_progress else 1
-        if not finished:
-            return least
-        mean = max((self.spent - sum(unfinished)) / finished, 1e-12)  # a price may be 0
-        reserved = sum(max(0.0, mean - self._of.get(episode, 0.0)) for episode in in_progress)
-        return max(int((self.amount - self.spent - reserved) / mean), least)
-
-    def _cost(self, turns: Sequence[Turn]) -> float:
-        return of_answer(turns, self._price).money or 0.0
+    def _cost(self, reply: Reply) -> float:
+        reused = reply.reused_tokens
+        return self._price.of(reply.prompt_tokens - reused, reused, reply.generated_tokens)
 
 
 class EngineClock:

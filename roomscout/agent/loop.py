@@ -24,7 +24,7 @@ from roomscout.agent.turns import (
     initialize_question_state,
     run_batched_turn,
 )
-from roomscout.base.interrupts import raise_if_interrupted, undone_on_failure
+from roomscout.base.interrupts import raise_if_interrupted
 from roomscout.base.text import RESULT, counted
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmark import Benchmark
@@ -82,12 +82,11 @@ def turns_of(
             return
         prefetcher.prepare(scheduler.upcoming()[:0:-1])  # from the last, while this thread begins the first
 
-        def forget_begun() -> None:
-            for state in scheduler.begun:  # the policy may outlive this run
-                run.policy.forget(state)
-
-        with undone_on_failure(forget_begun):
+        try:
             yield _in_turn(scheduler, run, progress)
+        finally:
+            for state in scheduler.begun:  # the policy may outlive this run, which the budget or an error has ended
+                run.policy.forget(state)
 
 
 def _in_turn(scheduler: Scheduler, run: Run, progress: Progress) -> Iterator[Due]:
@@ -95,9 +94,9 @@ def _in_turn(scheduler: Scheduler, run: Run, progress: Progress) -> Iterator[Due
     in its turn after the batched ones, is no batch: its error is its own."""
     announce = Announcer(scheduler)
     alone = progress.total == 1  # nothing to batch it with, so no batch is announced
-    while scheduler.has_work:
+    while scheduler.has_work and not run.is_spent:
         begin(scheduler, run, progress)
-        while batch := scheduler.next_batch():
+        while not run.is_spent and (batch := scheduler.next_batch()):
             if not alone:
                 announce(batch)
             if alone or (len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns):
@@ -116,7 +115,7 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
     running = dict[Future[None], QuestionState]()
     with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
         try:
-            while scheduler.has_work or running:  # a question may be final before its thread has ended
+            while running or (scheduler.has_work and not run.is_spent):  # one may be final before its thread ends
                 for state in begin(scheduler, run, progress):
                     turns = threads.submit(copy_context().run, complete_question_sequentially, state, run, stop)
                     running[turns] = state
@@ -134,11 +133,7 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
 def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:
     """Start the questions that may begin, none once the budget is spent, and prepare the next; returns those begun."""
     raise_if_interrupted()
-    if run.budget is not None and run.budget.is_spent:
-        scheduler.stop_admitting()
-    in_progress = {state.episode for state in scheduler.begun}
-    room = run.budget.room(in_progress) if run.budget else None
-    admitted = scheduler.admit(room)
+    admitted = [] if run.is_spent else scheduler.admit()
     for state in admitted:
         question = state.question
         truth = "unknown" if question.ground_truth is None else question.ground_truth
@@ -215,6 +210,8 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
         return
     # After the handler, where the error no longer keeps the failed batch's tensors. Some may have taken their turn.
     for state in [state for state in batch if state.turn == turns[state.episode] and not state.is_final]:
+        if run.is_spent:
+            return
         with failing(state):
             run_batched_turn([state], run)
 
@@ -243,9 +240,9 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
             scored = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
             about = ", ".join([row.question_type, *scored, counted(row.turns, "turn")])
             answer = with_unit(str(row.answer), state.question.kind.unit)
-        run.failures.ended(row)
             log.log(level, "[%s] Final answer: %s (%s)", state.label, answer, about)
         run.policy.forget(state)
         state.close()
         progress.finished(row)
+        run.failures.ended(row)
     progress.tell()

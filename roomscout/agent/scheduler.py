@@ -48,14 +48,12 @@ class Scheduler:
         self._limits = dict[int, int]()
         self._cohort, self._last_joined = 0, False
 
-    def admit(self, most: int | None = None) -> list[QuestionState]:
-        """Admit the next cohort once the last is finished; with refill, and of the last cohort, one per free place. At
-        `most` so many, if given."""
+    def admit(self) -> list[QuestionState]:
+        """Admit the next cohort once the last is finished; with refill, and of the last cohort, one per free place."""
         self._begun = self.begun
         is_last = self.more is None and len(self._waiting) <= self.batch_size
         joins = self.refill or (self.concurrency is None and is_last)
         places = self._most(self._begun) - len(self._begun) if joins or not self._begun else 0
-        places = places if most is None else min(places, most)
         if self.more is not None and (missing := places - len(self._waiting)) > 0:
             found = list(self.more(missing))
             self._waiting.extend(found)
@@ -73,10 +71,6 @@ class Scheduler:
         self._last_joined |= bool(admitted and self._begun)
         self._begun += admitted
         return admitted
-
-    def stop_admitting(self) -> None:
-        """Leave out the waiting questions; those in progress go on."""
-        self._waiting.clear()
 
     @property
     def begun(self) -> list[QuestionState]:

@@ -330,10 +330,8 @@ def _budget(record: RecordSpec, journal: Journal) -> Budget | None:
     """What the answers so far have cost; None without a price, and in memory."""
     if record.price is None or not isinstance(journal, RunWriter):
         return None
-    reader = journal.reader
-    taken = {episode: reader.turns(episode) for episode in reader.begun}
     amount = math.inf if record.budget is None else record.budget
-    return Budget(record.price, amount, taken, {row.episode for row in journal.rows})
+    return Budget(record.price, amount, journal.reader.all_turns())
 
 
 def _stopped(error: Exception, run_log: RunWriter, facts: SessionFacts) -> Outcome:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -66,8 +66,19 @@ class Run:
     budget: Budget | None = None  # counts what turns cost; None without a price
     clock: EngineClock = field(default_factory=EngineClock)  # measures how long an engine waits that takes batches
     prefetcher: Prefetcher | None = None  # prepares the questions that begin next
-
     failures: Failures = field(default_factory=Failures)  # counts questions that fail in a row
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further turn begins, since the budget is spent."""
+        return self.budget is not None and self.budget.is_spent
+
+    def pay(self, decisions: Iterable[Decision]) -> None:
+        """Count what replies cost, as soon as they are there; raises EngineLost if that is not known."""
+        if self.budget is not None:
+            for decision in decisions:
+                self.budget.spend(decision.reply)
+
 
 @contextmanager
 def failing(state: QuestionState) -> Iterator[None]:
@@ -130,7 +141,9 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             else:
                 decisions = run.policy.decide(asking) if asking else []
         if not early:
-            batch.decided(states, checked(decisions, run.policy, "decide", asking))
+            decisions = checked(decisions, run.policy, "decide", asking)
+            run.pay(decisions)
+            batch.decided(states, decisions)
     finally:
         batch.wait()
 
@@ -161,6 +174,7 @@ class _Batch:
         def ruled() -> Decision:
             with policy_errors(self.run.policy, "decide", [state]):
                 decision = decide()
+            self.run.pay([decision])
             return checked([state.apply_rules(decision)], self.run.policy, "decide", [state], final=False)[0]
 
         self._begin(state, ruled, None)
@@ -174,10 +188,8 @@ class _Batch:
         with failing(state):
             turn = state.take_turn(decide(), self.ids, answer)
             record_turn(state, run, self.waited)
-            run.failures.turn_taken()
             run.turn_taken()
-            if run.budget is not None:
-                run.budget.spend(state.episode, turn)
+            run.failures.turn_taken()
             log_turn(state, turn)
             if not (state.is_final or run.policy.concurrent) and state.asks:
                 run.policy.prepare(state)
@@ -213,6 +225,7 @@ def forced_answers(
     with run.clock.call(), policy_errors(run.policy, "answer_now", continuing):
         replies = run.policy.answer_now(continuing)
     replies = checked(replies, run.policy, "answer_now", continuing, final=True)
+    run.pay(replies)
     batch = tuple(state.question.id for state in continuing)
     answers: dict[EpisodeId, ForcedAnswer] = {}
     for state, decision in zip(continuing, replies, strict=True):
@@ -243,7 +256,7 @@ def log_turn(state: QuestionState, turn: Turn) -> None:
 
 
 def complete_question_sequentially(state: QuestionState, run: Run, stop: Event | None = None) -> None:
-    """Take all remaining turns of a question, each as a batch of one, until `stop` is set."""
+    """Take all remaining turns of a question, each as a batch of one, until `stop` is set or the budget is spent."""
     with failing(state):
-        while not state.is_final and not (stop and stop.is_set()):
+        while not (state.is_final or run.is_spent or (stop and stop.is_set())):
             run_batched_turn([state], run)

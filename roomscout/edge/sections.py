@@ -264,7 +264,7 @@ class ServerSettings(Section):
     api_key_env: types.VariableName = setting(ServerOptions.key_env, Role.PLACE, "NAME")
     """With --engine openai, the environment variable that holds the API key, if the server needs one."""
     request_timeout: types.Seconds = setting(ServerOptions.timeout_s, Role.SPEED, "SECONDS")
-    """With --engine openai, seconds after which a request is retried."""
+    """With --engine openai, seconds after which a request is asked again, and for which a run waits for an answer."""
     extra_body: types.ExtraBody = setting("", Role.ANSWER, "JSON", engines=("openai",))
     """With --engine openai, further parameters of each request as a JSON object, such as {"enable_thinking": false}."""
     tensor_parallel_size: types.Count | Literal["auto"] = setting(
@@ -313,7 +313,7 @@ class OutputSettings(Section):
     budget: Annotated[float, Gt(0)] | None = setting(
         None, Role.OUTPUT, "AMOUNT", needs=("prices",), unless=("ray", "gpus")
     )
-    """With --prices, begin no more questions once the run has cost this much; resume it with a larger amount."""
+    """With --prices, begin no more turns once the run has cost this much; resume it with a larger amount."""
     log_level: Literal["debug", "info", "result"] = setting("info", Role.DISPLAY, study="never")
     """What is printed: all that run.log has, with times (debug), the progress of the run (info), or only results,
     warnings and errors (result)."""

@@ -2,15 +2,19 @@
 
 import csv
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from threading import Lock
+from typing import Any
 
 import pytest
-from conftest import RoomScans, only_run
+from conftest import RoomScans, only_run, trajectories
+from faulty_servers import FaultyServer, scripted
 from planned import changed, run_settings
-from scripted_model import ScriptedBackend, random_policy
+from scripted_model import ScriptedBackend, content_hash, random_policy
 
-from roomscout.agent.budget import Budget
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.contents import RunContents
@@ -19,10 +23,10 @@ from roomscout.base.errors import SettingError, in_words
 from roomscout.command.verbs import VERBS
 from roomscout.edge.settings import Settings
 from roomscout.models import Reply
+from roomscout.models.conversation import Conversation
 from roomscout.runs import RunError
 from roomscout.runs.prices import Price, in_money, read_price
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import EpisodeId, Turn
 
 MODEL = "gpt-x"
 PRICES = f"{MODEL}: {{input: 1.0, output: 4.0, cached_input: 0.1}}\nowner/model: {{input: 2, output: 8}}\n"
@@ -123,45 +127,126 @@ def test_a_budget_stops_a_run_that_a_larger_one_resumes(rooms: RoomScans, prices
     outcome = answered(config)
     assert outcome.status == 3
     assert outcome.error is None
-    assert len(outcome.rows) == 1, "the first question shows what one costs, and no other fits"
+    assert len(list(RunReader(outcome.folder).all_turns())) == 2, "no turn begins after the first two"
     assert "is spent" in caplog.text
     *_, last = caplog.messages
     assert last.endswith(f"{outcome.folder} --budget {3 * OF_A_TURN}"), "an auto is what it was"
     assert answered(config, outcome.folder).status == 3, "what earlier processes spent counts"
-    assert len(RunReader(outcome.folder).rows) == 1
+    assert len(list(RunReader(outcome.folder).all_turns())) == 2
+    assert any("is spent" in line for line in RunContents.read(outcome.folder).logged)
     resumed = answered(changed(config, budget=1.0), outcome.folder)
     assert resumed.status == 0
-    undisturbed = answered(changed(config, budget=None, log_root=tmp_path / "undisturbed"))
-    assert [row.answer for row in resumed.rows] == [row.answer for row in undisturbed.rows]
+    assert not any("is spent" in line for line in RunContents.read(outcome.folder).logged), "it is finished now"
 
 
-ONE, *OTHERS = (EpisodeId(number) for number in range(4))
+class Costly(ScriptedBackend):
+    """Answers in a turn that depends on the question, with counts that depend on the conversation; notes the `most`
+    replies in flight and the `highest` cost of one."""
+
+    def __init__(self, price: Price, seed: int, concurrent: bool) -> None:
+        super().__init__(self._say, MODEL)
+        self.price, self.seed, self.concurrent = price, seed, concurrent
+        self.most, self.highest, self._in_flight = 0, 0.0, 0
+        self._lock = Lock()
+
+    def _say(self, conversation: Conversation) -> str:
+        last = Random(f"{self.seed} {conversation.messages[1].text}").randrange(4)
+        done = sum(message.role == "user" for message in conversation.messages) > last
+        return json.dumps({"rotation_angle_degrees": 45, "answer": "A" if done else None, "done": done})
+
+    def _counted(self, conversation: Conversation, reply: Reply) -> Reply:
+        draw = Random(f"{self.seed} {content_hash(conversation)}")
+        read = draw.randrange(1, 400)
+        counts = {
+            "prompt_tokens": read,
+            "reused_tokens": draw.randrange(read),
+            "generated_tokens": draw.randrange(1, 90),
+        }
+        return replace(reply, **counts, seconds=0.001)
+
+    def generate(self, conversations, reply_format) -> list[Reply]:
+        """See ScriptedBackend."""
+        replies = super().generate(conversations, reply_format)
+        replies = [self._counted(*each) for each in zip(conversations, replies, strict=True)]
+        computed = [(reply.prompt_tokens - reply.reused_tokens, reply) for reply in replies]
+        costs = [self.price.of(new, reply.reused_tokens, reply.generated_tokens) for new, reply in computed]
+        with self._lock:
+            self._in_flight += len(replies)
+            self.most = max(self.most, self._in_flight)
+            self.highest = max(self.highest, *costs)
+        time.sleep(0.005)
+        with self._lock:
+            self._in_flight -= len(replies)
+        return replies
 
 
-@pytest.fixture
-def turn(one_run: Path) -> Turn:
-    """A turn that costs OF_A_TURN."""
-    turn = next(RunReader(one_run).all_turns())
-    return replace(turn, reply=replace(turn.reply, prompt_tokens=100, reused_tokens=40, generated_tokens=10))
+@pytest.mark.parametrize(
+    ("seed", "schedule", "concurrent"),
+    [
+        (1, {"batch_size": 3, "max_batched_turns": "all"}, False),
+        (2, {"batch_size": 4, "max_batched_turns": 1, "concurrency": 1}, False),
+        (3, {"batch_size": 3, "max_batched_turns": "all", "refill": True, "samples": 2, "temperature": 0.5}, False),
+        (4, {"batch_size": 3, "anytime": True}, False),
+        (5, {"batch_size": 1}, True),
+        (6, {"batch_size": 4, "samples": 2, "temperature": 0.5}, True),
+        (7, {"batch_size": 32, "anytime": True}, True),
+    ],
+)
+def test_no_turn_begins_once_a_budget_is_spent_and_costs_add_up(
+    rooms: RoomScans, tmp_path: Path, seed: int, schedule: dict[str, Any], concurrent: bool
+):
+    draw = Random(seed)
+    rates = {name: round(draw.uniform(0.1, 50), 3) for name in ("input", "output", "cached_input")}
+    prices = tmp_path / "prices.yaml"
+    prices.write_text(json.dumps({MODEL: rates}))
+    price = Price(MODEL, **rates)
+    config = rooms.config(tmp_path / "runs", prices=prices, steps=3, **schedule)
+
+    def outcome_of(folder: Path | None = None, **changes: Any):
+        backend = Costly(price, seed, concurrent)
+        outcome = run_settings(changed(config, model=MODEL, **changes), folder, policy=ModelPolicy(backend))
+        return outcome, RunReader(outcome.folder).summary.cost, backend.most * backend.highest
+
+    whole, cost, _ = outcome_of(log_root=tmp_path / "whole")
+    assert whole.status == 0
+    folder, parts, most_in_flight = None, 3, 0.0
+    for part in range(1, parts + 1):
+        budget = part / parts * cost.money + 1e-6
+        outcome, spent, in_flight = outcome_of(folder, budget=budget)
+        folder = outcome.folder
+        assert outcome.status == (3 if RunReader(folder).facts.episodes > len(outcome.rows) else 0)
+        assert not any(row.failed for row in outcome.rows)
+        assert budget <= spent.money + 1e-6 or outcome.status == 0
+        most_in_flight = max(most_in_flight, in_flight * (2 if "anytime" in schedule else 1))
+        assert spent.money < budget + most_in_flight
+    assert (outcome.status, spent.money, spent.tokens) == (0, pytest.approx(cost.money), cost.tokens)
+    assert trajectories(folder) == trajectories(whole.folder)
+    assert sum(task.money for task in spent.tasks.values()) == pytest.approx(cost.money, abs=1e-5)
 
 
-def test_a_budget_reserves_the_mean_cost_for_questions_in_progress(turn: Turn):
-    budget = Budget(Price(MODEL, 1, 4, 0.1), 6.5 * OF_A_TURN)
-    assert budget.room([]) == 1 and budget.room([ONE]) == 0, "what a question costs is not known"
-    budget.spend(ONE, turn)
-    budget.spend(ONE, turn)
-    assert budget.room([]) == 2, "two more of two turns fit"
-    assert budget.room(OTHERS[:1]) == 1
-    budget.spend(OTHERS[0], turn)
-    assert budget.room(OTHERS[:1]) == 1, "half of it is spent already"
-    assert budget.room(OTHERS[:2]) == 0 and not budget.is_spent
-    assert budget.spent == pytest.approx(3 * OF_A_TURN)
-    assert Budget(Price(MODEL, 1, 4, 0.1)).room([ONE]) is None
+@pytest.mark.parametrize("reused", ["", ', "prompt_tokens_details": {"cached_tokens": 5}'])
+@pytest.mark.parametrize(
+    "usage",
+    ["null", '{"prompt_tokens": 10}', '{"completion_tokens": 10}', '{"prompt_tokens": 9, "completion_tokens": -1}'],
+)
+def test_a_reply_without_counts_of_both_stops_a_priced_run(
+    rooms: RoomScans, prices: Path, tmp_path: Path, usage: str, reused: str, caplog
+):
+    told = usage[:-1] + reused + "}" if usage != "null" else usage
+    answer = scripted(random_policy())
 
+    def silent(body: bytes) -> bytes:
+        sent = json.loads(answer(body)) | {"usage": json.loads(told)}
+        return json.dumps(sent).encode()
 
-def test_a_budget_counts_earlier_turns_and_stops_at_a_reply_without_usage(turn: Turn):
-    budget = Budget(Price(MODEL, 1, 4, 0.1), 2.5 * OF_A_TURN, {ONE: [turn, turn], OTHERS[0]: [turn]}, [ONE])
-    assert budget.is_spent and budget.spent == pytest.approx(3 * OF_A_TURN)
-    silent = replace(turn, reply=replace(turn.reply, text="{}", prompt_tokens=0))
-    with pytest.raises(RunError, match="the server does not say how many tokens"):
-        budget.spend(ONE, silent)
+    with FaultyServer(answer) as server:
+        config = rooms.config(
+            tmp_path / "runs", prices=prices, steps=1, num_questions=2, model=MODEL, engine="openai",
+            base_url=(server.url,),
+        )  # fmt: skip
+        server.answering = silent
+        outcome = run_settings(config)
+        assert outcome.status == 3 and not outcome.rows and not list(RunReader(outcome.folder).all_turns())
+        assert "how many tokens it read and how many it wrote (usage); use one that does" in caplog.text
+        server.answering = answer
+        assert run_settings(config, outcome.folder).status == 0

@@ -34,6 +34,7 @@ OUTCOMES = {
 """The outcomes of a question, with their meaning."""
 LOGGED_WARNING = re.compile(r"^\d\d-\d\d [\d:]{8} (?:WARNING|ERROR) (?!\[Q)(.+)$", re.MULTILINE)
 """A line of run.log with a warning or an error that is not about one question."""
+STOPPED = "; finished turns are on disk"  # a line has it that says why a process stopped before the end of its run
 LARGEST_SHOWN = 1e15  # no plot has room for larger numbers
 
 
@@ -189,12 +190,13 @@ class RunContents:
 
     @cached_property
     def logged(self) -> list[str]:
-        """The warnings and errors in run.log, each once, those about the scan's side first."""
+        """The warnings and errors in run.log, each once, those about the scan's side first; of a finished run without
+        what stopped it on the way."""
         try:
             text = (self.folder / "run.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
-        lines = dict.fromkeys(LOGGED_WARNING.findall(text))
+        lines = [line for line in dict.fromkeys(LOGGED_WARNING.findall(text)) if self.pending or STOPPED not in line]
         return sorted(lines, key=lambda line: "up axis" not in line.replace("-", " "))
 
     @property
