@@ -199,8 +199,7 @@ class Session:
         stopped = "The budget of %g is spent (%s so far): %s not begun or not finished; finished turns are on disk. "
         log.error(stopped + "To resume:", budget.amount, in_money(budget.spent), left)
         record = self.spec.record
-        flags = [*record.resume_flags, *record.more_budget]
-        log.log(RESULT, "%s", resume_command(record.resume_words, run_log.folder, flags))
+        log.log(RESULT, "%s", resume_command(record.resume_words, run_log.folder, record.more_budget))
         self.outcome = Outcome(3, run_log.rows, run_log.folder)
 
 

@@ -110,7 +110,7 @@ class RecordSpec:
     flags: Sequence[str]  # what was asked for that is not a default, as flags
     resume_words: Sequence[str]  # the command that resumes a run, before the folder
     resume_flags: Sequence[str]  # the flags that give what `changed`
-    more_budget: Sequence[str]  # the flags that give twice the budget
+    more_budget: Sequence[str]  # the same with twice the budget
     conditions: Mapping[str, Any]  # under what conditions answers are given
     answerer: Mapping[str, Any]  # what gives them
     scoring: Mapping[str, Any]  # how they are scored

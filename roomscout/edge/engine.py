@@ -10,7 +10,7 @@ from roomscout.agent.state import Rules
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import counted
 from roomscout.edge.basis import Basis
-from roomscout.edge.memory import MemoryPlan, Planner, at_once, batch_words, served_size
+from roomscout.edge.memory import MemoryPlan, Planner, at_once, batch_words
 from roomscout.edge.sections import ModelSettings, ServerSettings
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.vllm import VllmOptions
@@ -33,13 +33,13 @@ def memory_of(basis: Basis, rules: Rules) -> MemoryPlan:
         size = few if settings.batch_size == "auto" else settings.batch_size
         why = f"{batch_words(size, questions.episodes)}{settings.model} needs no memory for keys and values"
         return MemoryPlan(size, why)
+    planner = Planner(settings, basis.checkpoint, questions, rules.prompts, basis.video, rules.native, request.previews)
     if basis.checkpoint is None:
         at_a_time = at_once(settings.concurrency, questions)
         where = " ".join(settings.base_url)
         what = counted(at_a_time, "question")
-        size = served_size(settings, questions, rules.prompts, basis.video) if request.previews else None
-        return MemoryPlan(at_a_time, f"{what} at a time at {where}, which forms the batches", conversation=size)
-    planner = Planner(settings, basis.checkpoint, questions, rules.prompts, basis.video, rules.native, request.previews)
+        longest = planner.conversation() if request.previews else None
+        return MemoryPlan(at_a_time, f"{what} at a time at {where}, which forms the batches", conversation=longest)
     return planner.plan()
 
 

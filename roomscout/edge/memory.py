@@ -35,7 +35,7 @@ LEAST_VIDEO_TOKENS = 128  # tokens of two frames at least: the video processor o
 OBJECTS_TOKENS = 4000
 """Tokens of 80 objects that --given tells, and of the text around them in each turn; few rooms have more."""
 PICTURE_TOKENS = 32  # tokens of the sentence on a picture of a question
-SERVED_IMAGE_SIDE = 32  # pixels of the square that is a token of Qwen3-VL, for models behind a server
+SERVED_SIDE = 32  # pixels of the square that is a token of Qwen3-VL, for images of models behind servers
 CHARACTERS_PER_TOKEN = 3.7
 """For the text before the first reply, when planning without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97
 for the question types of procedural rooms; rounded down so as not to underestimate."""
@@ -144,7 +144,7 @@ class Planner:
     batch size, or with as many questions as fit in memory beside the weights of the `checkpoint`."""
 
     settings: Settings  # those of the run
-    checkpoint: "Checkpoint"  # the model's
+    checkpoint: "Checkpoint | None"  # the model's; None behind a server, of which only the `conversation` is planned
     questions: QuestionSpec  # what is asked
     prompts: Prompts  # what the model reads
     video: VideoProtocol | None  # how frames of videos are shown, if they are
@@ -155,9 +155,10 @@ class Planner:
         """The plan, without weights. Raises ModelError without the configuration, tokenizer or a requirement of
         --constrained or --compile, and if a GPU is too small for the weights, which --plan only reports."""
         settings = self.settings
+        assert self.checkpoint is not None, "a server plans its own memory"
         _require_packages(settings, self.checkpoint.name)
         model = self.checkpoint.footprint(settings.tiles_per_view, settings.quantize, settings.memory_fraction)
-        conversation = self._conversation(model)
+        conversation = self.conversation(model)
         if settings.engine == "vllm":
             return self._in_vllm(model, conversation)
         too_large = _why_too_large(settings.model, model)
@@ -200,16 +201,32 @@ class Planner:
         more = "; MORE than fits: conversations will be recomputed each turn, or memory will run out"
         return replace(plan, why=why + more, exceeds_memory=True)
 
-    def _conversation(self, model: "Footprint") -> ConversationSize:
+    def conversation(self, model: "Footprint | None" = None) -> ConversationSize:
         """The size of the longest possible conversation; raises ModelError if the tokenizer is needed and cannot be
-        loaded. --plan estimates the text of a known checkpoint that is not on this machine."""
-        longest = longest_opening(self.settings, self.questions, self.prompts, self.video)
-        if self.previews and self.checkpoint.lacks_tokenizer:
+        loaded. --plan estimates the text of a known checkpoint that is not on this machine, and all behind a server."""
+        settings = self.settings
+        asked = self.questions.here
+        if self.video is not None:
+            texts = [self.video.prompt(each.question, each.options) for each in asked]
+        else:
+            camera = Intrinsics(*settings.view_size, float(settings.focal))
+            texts = [opening_text(self.prompts, each, camera, settings.camera_pitch) for each in asked]
+        longest = max(texts, key=len)
+        if self.checkpoint is None or (self.previews and self.checkpoint.lacks_tokenizer):
             opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN)
         else:
             opening = self.checkpoint.count_tokens(longest)
-        of_one = model.image_tokens(*self.settings.view_size)
-        return conversation_size(self.settings, self.questions, opening, of_one, self._image_tokens(of_one))
+        squares = math.prod(math.ceil(side / SERVED_SIDE) for side in settings.view_size)
+        of_one = squares if model is None else model.image_tokens(*settings.view_size)
+        pictures = self.questions.pictures * (of_one + PICTURE_TOKENS)
+        return ConversationSize(
+            first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes) + pictures,
+            turn_text_tokens=TURN_TEXT_TOKENS,
+            image_tokens=self._image_tokens(of_one),
+            reply_tokens=int(settings.max_new_tokens),
+            turns=settings.most_moves + 1,
+            keep_views=settings.keep_views,
+        )
 
     def _image_tokens(self, of_one: int) -> int:
         """The tokens of a turn's images, of which each has `of_one`; a video has as many for two frames and a time."""
@@ -217,41 +234,6 @@ class Planner:
         if not self.native:
             return of_one * images
         return (max(of_one, LEAST_VIDEO_TOKENS) + TIME_TOKENS) * math.ceil(images / 2)
-
-
-def longest_opening(settings: Settings, questions: QuestionSpec, prompts: Prompts, video: VideoProtocol | None) -> str:
-    """The longest text before the first reply."""
-    if video is not None:
-        texts = [video.prompt(each.question, each.options) for each in questions.here]
-    else:
-        camera = Intrinsics(*settings.view_size, float(settings.focal))
-        texts = [opening_text(prompts, each, camera, settings.camera_pitch) for each in questions.here]
-    return max(texts, key=len)
-
-
-def conversation_size(
-    settings: Settings, questions: QuestionSpec, opening: int, image: int, images: int
-) -> ConversationSize:
-    """The longest conversation, from the tokens of its opening, of an image and of the images of a turn."""
-    pictures = questions.pictures * (image + PICTURE_TOKENS)
-    return ConversationSize(
-        first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes) + pictures,
-        turn_text_tokens=TURN_TEXT_TOKENS,
-        image_tokens=images,
-        reply_tokens=int(settings.max_new_tokens),
-        turns=settings.most_moves + 1,
-        keep_views=settings.keep_views,
-    )
-
-
-def served_size(
-    settings: Settings, questions: QuestionSpec, prompts: Prompts, video: VideoProtocol | None
-) -> ConversationSize:
-    """An estimate of the longest conversation of a model behind a server, whose tokenizer is not known."""
-    opening = math.ceil(len(longest_opening(settings, questions, prompts, video)) / CHARACTERS_PER_TOKEN)
-    width, height = settings.view_size
-    image = math.ceil(width / SERVED_IMAGE_SIDE) * math.ceil(height / SERVED_IMAGE_SIDE)
-    return conversation_size(settings, questions, opening, image, image * settings.images_a_turn)
 
 
 def at_once(concurrency: int | Literal["auto"], questions: QuestionSpec) -> int:

@@ -54,7 +54,7 @@ def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
         flags=flags_giving(asked),
         resume_words=resume_words(),
         resume_flags=flags_of(changes),
-        more_budget=[] if budget is None else flags_of({"budget": 2 * budget}),
+        more_budget=[] if budget is None else flags_of(changes | {"budget": 2 * budget}),
         conditions=conditions_of(values, prompts, basis.video, rules.native),
         scoring=scoring_of(values),
         answerer=answerer_of(values),

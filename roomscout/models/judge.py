@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from typing import TypeVar
 
+from roomscout.base.interrupts import undone_on_failure
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.openai.dialect import Dialect, choice_of, object_at, text_of, tokens_in
 from roomscout.models.openai.endpoint import Endpoint, ServerError, start
@@ -23,7 +24,7 @@ Tokens = tuple[int, int, int]  # tokens read, those of them that were cached, an
 
 class Judge:
     """Asks `model` at the first URL of `server` about prompts without images, AT_ONCE at a time; `options` has
-    temperature, seed and the longest reply. Raises ModelError for a key that no HTTP header can hold."""
+    temperature, seed and the longest reply. After an error it asks no more. Raises ModelError for an unusable key."""
 
     def __init__(self, model: str, options: ModelOptions, server: ServerOptions) -> None:
         self._endpoint = Endpoint(server.urls[0], model, server)
@@ -38,17 +39,18 @@ class Judge:
         if not prompts:
             return
         mark_of = partial(self._mark_of, read=read)
-        yield mark_of(prompts[0])  # alone, so that a wrong key, model or URL costs one request
-        calls = deque[Future[tuple[Mark | None, Tokens]]]()  # on threads that an interrupt need not wait for
-        for prompt in prompts[1:]:
-            running = [call for call in calls if not call.done()]
-            if len(running) == AT_ONCE:
-                wait(running, return_when=FIRST_COMPLETED)
-            calls.append(start(partial(mark_of, prompt)))
-            while calls and calls[0].done():
+        with undone_on_failure(self._routes.close):
+            yield mark_of(prompts[0])  # alone, so that a wrong key, model or URL costs one request
+            calls = deque[Future[tuple[Mark | None, Tokens]]]()  # on threads that an interrupt need not wait for
+            for prompt in prompts[1:]:
+                running = [call for call in calls if not call.done()]
+                if len(running) == AT_ONCE:
+                    wait(running, return_when=FIRST_COMPLETED)
+                calls.append(start(partial(mark_of, prompt)))
+                while calls and calls[0].done():
+                    yield calls.popleft().result()
+            while calls:
                 yield calls.popleft().result()
-        while calls:
-            yield calls.popleft().result()
 
     def _mark_of(self, prompt: str, read: Callable[[str], Mark | None]) -> tuple[Mark | None, Tokens]:
         reply, spent = "", (0, 0, 0)

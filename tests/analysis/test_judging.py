@@ -232,5 +232,5 @@ def test_a_judge_that_fails_at_the_end_leaves_a_complete_run(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         judged = changed(config, log_root=tmp_path / "runs", judge="marker-1")
         assert complete(run_settings(judged), judged) == 0
-    assert "The run is complete, but without marks for every answer (ServerError: " in caplog.text
+    assert "The run is complete, but without marks for every answer (EngineLost: " in caplog.text
     assert "rescore" in caplog.text and "--judge-url" in caplog.text

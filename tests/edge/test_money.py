@@ -27,8 +27,8 @@ def test_a_plan_says_tokens_money_and_what_a_budget_pays_for(rooms: RoomScans, t
     assert written == 2 * 2 * 100 and "(2 of 2 turns a question, 100 tokens a reply)" in most
     assert "(1.5 of 2 turns a question, 100 tokens a reply)" in about
     assert f"at most {in_money((read + 4 * written) / 1e6)}; if a cache" in cost
-    assert pays == "--budget 0.0001 pays for about 0 of 2 answers"
-    assert memory_lines(changed(config, budget=9.0))[-2].endswith("pays for more than that")
+    assert pays == "--budget 0.0001: about 0 of 2 answers"
+    assert memory_lines(changed(config, budget=9.0))[-2].endswith("--budget 9: more than the cost expected")
     assert not any(each.startswith("Cost") for each in memory_lines(changed(config, prices=None)))
 
 

@@ -132,6 +132,9 @@ def test_a_budget_stops_a_run_that_a_larger_one_resumes(rooms: RoomScans, prices
     *_, last = caplog.messages
     assert last.endswith(f"{outcome.folder} --budget {3 * OF_A_TURN}"), "an auto is what it was"
     assert answered(config, outcome.folder).status == 3, "what earlier processes spent counts"
+    assert caplog.messages[-1].count("--budget") == 1
+    assert answered(changed(config, budget=1.6 * OF_A_TURN), outcome.folder).status == 3
+    assert caplog.messages[-1].count("--budget") == 1, "though it has changed"
     assert len(list(RunReader(outcome.folder).all_turns())) == 2
     assert any("is spent" in line for line in RunContents.read(outcome.folder).logged)
     resumed = answered(changed(config, budget=1.0), outcome.folder)

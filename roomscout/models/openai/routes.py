@@ -19,7 +19,7 @@ MOVE_S, MOVE_AFTER = 5.0, 5
 """A conversation, of which a URL may have cached earlier turns, leaves it for another one only if it rests longer than
 so many seconds, or has failed so many times in a row."""
 UNREAD = 3  # how often a response to the same request cannot be read, while others can, until that is its own failure
-SAID_S, SAID_EVERY_S = 1.0, 60.0  # rests are said from this length on, and not more often
+SAID_S, SAID_EVERY_S = 1.0, 60.0  # rests are said from this length on, and not more often; new trouble from MOVE_S on
 
 Result = TypeVar("Result")
 
@@ -31,7 +31,6 @@ class _State:
     until: float = 0.0  # when its rest ends
     began: float = 0.0  # when that began
     failures: int = 0  # in a row; those of requests that were in flight together are one
-    assigned: int = 0  # conversations
     error: ServerError | None = None  # the last
 
 
@@ -53,7 +52,8 @@ class Routes:
     def ask(self, key: int, request: Callable[[Endpoint], Result]) -> tuple[Result, int]:
         """What a request for the conversation with this key comes to, asked again after each failure of a URL, and how
         many requests failed. Raises ServerError for what is about this request alone, and EngineLost."""
-        failed = unread = 0
+        failed = 0
+        unread = 0
         answers = self._answers
         while True:
             endpoint = self._endpoint_of(key)
@@ -76,8 +76,7 @@ class Routes:
     def release(self, key: int) -> None:
         """Forget a conversation; unknown ones are ignored."""
         with self._changed:
-            if endpoint := self._assigned.pop(key, None):
-                self._states[endpoint].assigned -= 1
+            self._assigned.pop(key, None)
 
     def close(self) -> None:
         """End all waiting."""
@@ -90,9 +89,8 @@ class Routes:
         with self._changed:
             while not self._closed:
                 now = time.monotonic()
-                endpoint = self._assigned.get(key)
-                if endpoint is None or self._is_to_leave(self._states[endpoint], now):
-                    endpoint = self._assign(key, now)
+                endpoint = self._chosen(key, now)
+                self._assigned[key] = endpoint
                 state = self._states[endpoint]
                 if state.until <= now:
                     return endpoint
@@ -101,17 +99,15 @@ class Routes:
                 self._changed.wait(state.until - now)
         raise EngineLost("the run ended before the server replied")
 
-    def _is_to_leave(self, state: _State, now: float) -> bool:
-        return state.until > min(now + MOVE_S, self._deadline(now)) or state.failures >= MOVE_AFTER
-
-    def _assign(self, key: int, now: float) -> Endpoint:
-        """Move a conversation to the URL that answers next, of those that do now to the one with the fewest."""
-        if before := self._assigned.get(key):
-            self._states[before].assigned -= 1
-        endpoint, state = min(self._states.items(), key=lambda each: (max(each[1].until, now), each[1].assigned))
-        state.assigned += 1
-        self._assigned[key] = endpoint
-        return endpoint
+    def _chosen(self, key: int, now: float) -> Endpoint:
+        """The URL where a conversation stays, else that which answers next, of those that do now with the fewest."""
+        endpoint = self._assigned.pop(key, None)
+        if endpoint is not None:
+            state = self._states[endpoint]
+            if state.until <= min(now + MOVE_S, self._deadline(now)) and state.failures < MOVE_AFTER:
+                return endpoint
+        taken = list(self._assigned.values())
+        return min(self._states, key=lambda each: (max(self._states[each].until, now), taken.count(each)))
 
     def _deadline(self, now: float) -> float:
         return min(self._troubled_since, now) + self._limit_s
@@ -129,19 +125,22 @@ class Routes:
             own_s = min(FIRST_REST_S * 2 ** min(state.failures - 1, 30), LONGEST_REST_S)
             if now < deadline:
                 own_s = min(own_s, deadline - now)  # at last it is asked when time is up
-            state.until = max(state.until, now + (error.rest_s or own_s))
-            state.error = error
+            until = now + (error.rest_s or own_s)
+            if until >= state.until:
+                state.until = until
+                state.error = error
             self._say(state, now)
 
     def _say(self, state: _State, now: float) -> None:
-        """Say once a minute that a URL rests, and what its questions do."""
+        """Say once, and then once a minute, that a URL rests, and what its questions do."""
+        rest_s = state.until - now
+        is_new = rest_s > MOVE_S and self._said_at < self._troubled_since
         others = any(other.until <= now for other in self._states.values())
-        if state.until < now + SAID_S or now < self._said_at + SAID_EVERY_S:
+        is_end = not others and state.until > self._deadline(now)
+        if is_end or rest_s < SAID_S or (now < self._said_at + SAID_EVERY_S and not is_new):
             return
-        if not others and state.until > self._deadline(now):
-            return  # the run is about to end
         self._said_at = now
-        then = "it is asked no more" if state.until == math.inf else f"it is asked again in {state.until - now:,.0f} s"
+        then = "it is asked no more" if state.until == math.inf else f"it is asked again in {rest_s:,.0f} s"
         do = "its questions move to the other URLs" if others else f"all wait, at most {self._limit_s:,.0f} s in all"
         log.log(RESULT, "%s; %s, and %s", state.error, do, then)
 
@@ -151,8 +150,6 @@ class Routes:
         assert error is not None, "a URL rests after a failure"
         if state.until == math.inf:
             return EngineLost(str(error), setting=error.setting)
-        if error.rest_s:
-            why = f"it asks to wait {state.until - now:,.0f} s, and a run waits no longer than this for an answer"
-        else:
-            why = "a run waits no longer than this for an answer"
-        return EngineLost(f"{error}; {why}", setting="request_timeout", value=self._limit_s)
+        asked = f"it asks to wait {state.until - now:,.0f} s, and " if error.rest_s else ""
+        why = f"{error}; {asked}a run waits no longer than this for an answer"
+        return EngineLost(why, setting="request_timeout", value=self._limit_s)
