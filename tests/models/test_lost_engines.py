@@ -243,3 +243,21 @@ def test_a_judge_waits_too():
         server.fault = lambda request: "400:The prompt was refused"
         with pytest.raises(ModelError, match="refused"):
             list(Judge("judge", ModelOptions(), ServerOptions((server.url,))).ask(["a"], str))
+
+
+@pytest.mark.parametrize(("asked", "status"), [("1", 0), ("130", 2)])
+def test_the_check_of_a_server_waits_as_long_as_it_asks(rooms: RoomScans, tmp_path: Path, asked: str, status: int):
+    checks: list[Request] = []
+
+    def limited(request: Request) -> Response | None:
+        checks.extend([request] if request.turn < 0 else [])
+        return busy(429, asked)() if len(checks) < 5 else None
+
+    with FaultyServer(scripted(random_policy()), limited) as server:
+        model = ["--model", "served", "--engine", "openai", "--base-url", server.url]
+        ended = run_main(
+            rooms.flags(tmp_path, *model, "--num-questions", "2", "--request-timeout", "100", "--steps", "1")
+        )
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == status, said
+    assert ("it asks to wait 130 s, and a run waits no longer" in said) is (status == 2)

@@ -3,9 +3,11 @@
 import base64
 import json
 import logging
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from roomscout.models import ModelOptions, Reply
 from roomscout.models.conversation import Message, folded
 from roomscout.models.openai.endpoint import Answer, Endpoint, ServerError
 from roomscout.models.openai.responses import finish_of, first_choice, parsed, said_in
+from roomscout.models.openai.routes import Routes
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +80,7 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     short = replace(options, max_new_tokens=min(CHECK_TOKENS, options.max_new_tokens))
     while True:
         try:
-            answer = endpoint.post("/chat/completions", _check(endpoint, dialect, short), CHECK_RETRIES)
+            answer = _checked(endpoint, _check(endpoint, dialect, short))
             break
         except ServerError as error:
             if adapted := dialect.adapted(error, options):
@@ -108,6 +111,21 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
         if refused != "seed" or options.temperature:
             log.warning("%s %s", endpoint.url, CONSEQUENCES[refused])
     return dialect
+
+
+def _checked(endpoint: Endpoint, body: dict[str, Any]) -> Answer:
+    """What a server sends for the request that checks it, also if it first asks to wait. Raises ServerError at once for
+    one that does not answer, and EngineLost for one that asks to wait for too long."""
+    post = partial(Endpoint.post, path="/chat/completions", body=body)
+    try:
+        return post(endpoint)
+    except ServerError as error:
+        if error.rest_s is None or math.isinf(error.rest_s):
+            raise
+        asks_to_wait = error.rest_s > 0
+    if asks_to_wait:
+        return Routes([endpoint], endpoint.options.timeout_s).ask(0, post)[0]
+    return post(endpoint, retries=CHECK_RETRIES)
 
 
 def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> bool:
