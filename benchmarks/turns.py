@@ -24,9 +24,9 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.transformers.loading import load_checkpoint
 from roomscout.models.transformers.runner import ModelRunner, Steps
 from roomscout.models.transformers.shapes import CHECKPOINTS, ModelSizes
+from roomscout.models.transformers.weights import load_checkpoint
 
 SHAPES = {
     "tiny": ModelSizes(),

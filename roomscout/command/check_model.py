@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roomscout.base.shots import VIEW, Shot
-from roomscout.base.text import counted
+from roomscout.base.text import counted, json_in
 from roomscout.base.verbs import Parser
 from roomscout.edge.api import explore, load_policy, settings_in_python
 from roomscout.edge.memory import MemoryPlan, as_bytes, fitting_batch
@@ -17,7 +17,7 @@ from roomscout.edge.request import NEW_RUN
 from roomscout.edge.settings import Settings
 from roomscout.models import PROMPTS_FILE, ModelError
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.transformers.source import checkpoint_of, existing_source
+from roomscout.models.transformers.source import checkpoint_of, existing_source, file_here
 from roomscout.rooms import QUESTIONS_FILE
 from roomscout.rooms.writer import kept_rooms
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         rooms = kept_rooms(root, 1, 0, ASKED)
         chosen = {name: getattr(options, name) for name in MODEL}
         model = {name: value for name, value in chosen.items() if value is not None}
-        problems = _of_files(model, rooms)
+        looked_at, problems = _of_files(model, rooms)
         if options.run:
             problems += _of_weights(model, rooms, root)
     for problem in problems:
@@ -54,23 +54,24 @@ def main(arguments: Sequence[str]) -> int:
     if problems:
         print("Not all is well.")
         return 1
-    print("All is well.")
+    unseen = "" if options.run else "; only --run sees what its weights are and reply"
+    print(f"All is well. Looked at: {looked_at}{unseen}.")
     return 0
 
 
-def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
-    """Print what is known without weights; returns what is wrong."""
+def _of_files(model: dict[str, str], rooms: Path) -> tuple[str, list[str]]:
+    """Print what is known without weights; returns what was looked at, and what is wrong."""
     from roomscout.models.transformers.encoding import ConversationEncoder
-    from roomscout.models.transformers.families import family_of
-    from roomscout.models.transformers.loading import checkpoint_config, checkpoint_processor
 
-    checkpoint = checkpoint_of(model["model"], model.get("revision"))
-    config = checkpoint_config(checkpoint)
-    processor = checkpoint_processor(checkpoint)
-    encoder = ConversationEncoder(processor, config)
-    family = family_of(config)
+    name = checkpoint_of(model["model"], model.get("revision"))
     about_rooms = {"questions": rooms / QUESTIONS_FILE, "scan_root": rooms}
     basis, plan = look_ahead(settings_in_python(about_rooms | model, {}), NEW_RUN)
+    checkpoint = basis.checkpoint
+    assert checkpoint is not None, "a checkpoint is planned for"
+    checked = checkpoint.checked
+    config = checkpoint.config
+    family = checkpoint.family
+    encoder = ConversationEncoder(checkpoint.processor, config)
     own = "none of its own: its processor and chat template encode" if family.by_processor else family.name
     print(f"Family: {own} ({config.model_type}, {', '.join(config.architectures or ['no class named'])})")
     width, height = basis.settings.view_size
@@ -81,17 +82,37 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
         f"{plan.conversation.reply_tokens}"
     )
     print(f"Reused across turns: {_reused(encoder, config)}")
+    for limit in _ignored_sizes(name, width * height) if family.keeps_sizes else ():
+        print(f"Never used: {limit} of its image processor: a view of {width}x{height} keeps its size")
     problems = _print_memory(plan)
-    _print_sampling(checkpoint)
+    _print_sampling(name)
     missing = [f"{name} ({flag})" for name, flag in EXTRAS.items() if find_spec(name) is None]
     print(f"Not installed: {', '.join(missing) or 'nothing that it could use'}")
     before = ""
-    for number, conversation in enumerate(_two_turns(checkpoint, rooms, basis.settings)):
+    for number, conversation in enumerate(_two_turns(name, rooms, basis.settings)):
         text = encoder.text_of(conversation)
         tokens = len(encoder.encode(conversation).ids)
         print(f"--- turn {number}, {tokens} tokens in all, as the model reads it ---\n{text.removeprefix(before)}")
         before = text
-    return problems
+    weights = "no weights, which are not on this machine"
+    if checked.files:
+        fit = f"names and shapes of {checked.weights:,} weights" if checked.weights else "sizes, not names, of weights"
+        weights = f"{fit} in {counted(checked.files, 'file')}"
+    return f"configuration, processor, tokenizer, chat template, generation settings, {weights}", problems
+
+
+def _ignored_sizes(checkpoint: str, pixels: int) -> list[str]:
+    """The limits in a checkpoint's files that would resize a view of so many pixels, each with its value."""
+    limits = list[str]()
+    for file in filter(None, (file_here(checkpoint, f"{kind}_config.json") for kind in ("processor", "preprocessor"))):
+        written = json_in(file.read_bytes())
+        image = written.get("image_processor", written)
+        size = image.get("size") or {}
+        least = {"min_pixels": image.get("min_pixels"), "size shortest_edge": size.get("shortest_edge")}
+        most = {"max_pixels": image.get("max_pixels"), "size longest_edge": size.get("longest_edge")}
+        limits += [f"{limit} {value}" for limit, value in least.items() if value and pixels < value]
+        limits += [f"{limit} {value}" for limit, value in most.items() if value and pixels > value]
+    return limits
 
 
 def _two_turns(checkpoint: str, rooms: Path, settings: Settings) -> list[Conversation]:
@@ -142,7 +163,7 @@ def _print_sampling(checkpoint: str) -> None:
 
     try:
         temperature, other = published_sampling(checkpoint)
-    except ModelError:
+    except ModelError:  # of none: what is wrong with others was found before
         print("Sampling: the checkpoint publishes none")
         return
     named = ", ".join(f"{name} {value:g}" for name, value in {"temperature": temperature, **other}.items())

@@ -82,7 +82,7 @@ def basis_of(settings: Settings, policy: Policy | None, request: Request, loads:
     is_here = loads and not (request.caller_replies and settings.model == DEFAULTS["model"])
     checkpoint = None
     if is_here and source is not None:
-        checkpoint = known_checkpoint(source, settings.device, settings.dtype)
+        checkpoint = known_checkpoint(source, settings.device, settings.dtype, settings.engine)
     suited = changed(settings, suited_to_model(settings, own_views, video, checkpoint))
     if is_here:
         _warn_of_model(settings, policy, own_views is not None)

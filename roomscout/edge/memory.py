@@ -157,6 +157,8 @@ class Planner:
         settings = self.settings
         assert self.checkpoint is not None, "a server plans its own memory"
         _require_packages(settings, self.checkpoint.name)
+        if not self._estimates_text:
+            log.debug("%s: %s", self.checkpoint.name, self.checkpoint.checked)
         model = self.checkpoint.footprint(settings.tiles_per_view, settings.quantize, settings.memory_fraction)
         conversation = self.conversation(model)
         if settings.engine == "vllm":
@@ -212,7 +214,7 @@ class Planner:
             camera = Intrinsics(*settings.view_size, float(settings.focal))
             texts = [opening_text(self.prompts, each, camera, settings.camera_pitch) for each in asked]
         longest = max(texts, key=len)
-        if self.checkpoint is None or (self.previews and self.checkpoint.lacks_tokenizer):
+        if self.checkpoint is None or self._estimates_text:
             opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN)
         else:
             opening = self.checkpoint.count_tokens(longest)
@@ -227,6 +229,11 @@ class Planner:
             turns=settings.most_moves + 1,
             keep_views=settings.keep_views,
         )
+
+    @property
+    def _estimates_text(self) -> bool:
+        """Whether a known checkpoint is planned for that is not on this machine."""
+        return self.previews and self.checkpoint.lacks_tokenizer
 
     def _image_tokens(self, of_one: int) -> int:
         """The tokens of a turn's images, of which each has `of_one`; a video has as many for two frames and a time."""

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from roomscout.base.extras import require
 from roomscout.base.text import first_line, json_in
 from roomscout.models import ModelError
-from roomscout.models.transformers.source import id_and_revision
+from roomscout.models.transformers.source import ADAPTER_FILE, id_and_revision
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-ADAPTER_FILE = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 
@@ -53,9 +52,9 @@ def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrai
     the checkpoint's. Raises ModelError if there is no such adapter or it does not fit."""
     base = require_adapter(adapter, name)
     from peft import PeftModel, get_peft_model_state_dict, load_peft_weights
-    from safetensors import SafetensorError
 
-    misfits = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, SafetensorError, UserWarning)
+    from roomscout.models.transformers.loading import LOADING_ERRORS
+
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
@@ -64,7 +63,7 @@ def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrai
             if left_out:
                 raise ValueError(f"it has no place for {len(left_out)} of the weights, such as {min(left_out)}")
         merged: PreTrainedModel = tuned.merge_and_unload()
-    except misfits as why:
+    except (*LOADING_ERRORS, UserWarning) as why:
         raise ModelError(
             f"the adapter {adapter}, trained on {base}, does not fit {name} ({first_line(why)}): name the checkpoint "
             "that it was trained on",
@@ -78,7 +77,7 @@ def write_merged(model: str, adapter: Path, dtype: str, folder: Path) -> None:
     import torch
 
     from roomscout.models.transformers.devices import resolve_dtype
-    from roomscout.models.transformers.loading import load_checkpoint
+    from roomscout.models.transformers.weights import load_checkpoint
 
     device = torch.device("cpu")
     loaded, processor = load_checkpoint(model, resolve_dtype(dtype, device), device)

@@ -34,12 +34,12 @@ def make_backend(
     return TransformersBackend.from_checkpoint(checkpoint, options)
 
 
-def known_checkpoint(checkpoint: str, device: str, dtype: str) -> "Checkpoint":
-    """What a checkpoint says of itself, and on a device; raises ModelError."""
+def known_checkpoint(checkpoint: str, device: str, dtype: str, engine: str = "transformers") -> "Checkpoint":
+    """What a checkpoint says of itself, and on a device, where an engine loads it; raises ModelError."""
     existing_source(checkpoint)  # a wrong name is refused before seconds of imports
     from roomscout.models.transformers.footprint import Checkpoint
 
-    return Checkpoint(checkpoint, device, dtype)
+    return Checkpoint(checkpoint, device, dtype, engine == "transformers")
 
 
 class CallableBackend(Backend):

@@ -94,10 +94,10 @@ def main(arguments: Sequence[str]) -> int:
                 "replies were about (--keep-views), so that no row can have them all: name other runs"
             )
     print(f"{counted(len(conversations), 'conversation')} of {len(answers)}, from {counted(len(folders), 'run')}")
+    model, processor, lora = load_parts(options)  # before seconds of imports
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    model, processor, lora = load_parts(options)
     rows = {"conversation": list(range(len(conversations))), "images": [[""]] * len(conversations)}
     settings = trainer_arguments(options, model.device.type == "cpu", options.accumulate)
     trainer = SFTTrainer(

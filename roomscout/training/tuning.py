@@ -64,7 +64,7 @@ def load_parts(options: argparse.Namespace) -> "tuple[PreTrainedModel, Processor
     from peft import LoraConfig
 
     from roomscout.models.transformers.devices import resolve_device, resolve_dtype
-    from roomscout.models.transformers.loading import load_checkpoint
+    from roomscout.models.transformers.weights import load_checkpoint
 
     local = os.environ.get("LOCAL_RANK", "0")  # of torchrun and accelerate: one process per GPU
     name = f"cuda:{local}" if torch.cuda.is_available() else "cpu"

@@ -1,15 +1,19 @@
-"""Plans need only configurations: no test here has weights."""
+"""Plans need no weights: no test here has any, but their names and shapes."""
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import RoomScans
 from planned import memory_plan, spec_of
-from transformers import Qwen3VLConfig
+from transformers import AutoModelForImageTextToText, Qwen3VLConfig
 from untrained_checkpoints import write_untrained_checkpoint
 
+from explorer.untrained import make_processor, vision_ids
 from roomscout.command.main import main
 from roomscout.edge.memory import ConversationSize, fitting_batch, gpus_to_split
 from roomscout.edge.settings import Settings
@@ -32,8 +36,9 @@ EIGHT_TURNS = ConversationSize(
 
 @pytest.fixture(scope="module")
 def shape_8b(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The configuration of Qwen3-VL-8B without its weights, with the embedded checkpoint's tokenizer."""
+    """The configuration of Qwen3-VL-8B, with a small tokenizer, and a file with holes for its weights."""
     folder = tmp_path_factory.mktemp("shape_8b")
+    processor = make_processor(1024)
     config = Qwen3VLConfig(
         text_config={
             "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
@@ -43,11 +48,21 @@ def shape_8b(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "out_hidden_size": 4096,
             "patch_size": 16, "spatial_merge_size": 2, "deepstack_visual_indexes": [8, 16, 24],
         },
-        tie_word_embeddings=False,
+        tie_word_embeddings=False, **vision_ids(processor.tokenizer),
     )  # fmt: skip
     config.save_pretrained(folder)
-    for path in write_untrained_checkpoint(folder / "small").glob("*token*"):
-        (folder / path.name).write_bytes(path.read_bytes())
+    processor.save_pretrained(folder)
+    with torch.device("meta"):
+        weights = AutoModelForImageTextToText.from_config(config, dtype=torch.bfloat16).state_dict()
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, weight in weights.items():
+        header[name] = {"dtype": "BF16", "shape": list(weight.shape), "data_offsets": [end, end + weight.nbytes]}
+        end += weight.nbytes
+    text = json.dumps(header).encode()
+    path = folder / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate(path, 8 + len(text) + end)
     return folder
 
 

@@ -151,4 +151,4 @@ def test_image_tokens_that_differ_are_a_sentence_with_both(tmp_path: Path):
     model, processor = AutoModelForImageTextToText.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
     model.config.image_token_id, id = 7, processor.image_token_id
     with pytest.raises(ModelError, match=f"its image token is {id}, the model's 7"):
-        require_processor(processor, model)
+        require_processor(processor, model.config)

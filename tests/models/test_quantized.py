@@ -13,8 +13,8 @@ from roomscout.base.errors import ConfigError
 from roomscout.edge.resolve import resolve
 from roomscout.edge.resuming import saved_settings
 from roomscout.models.transformers.footprint import Checkpoint, linear_weights
-from roomscout.models.transformers.loading import load_checkpoint
 from roomscout.models.transformers.shapes import ModelSizes
+from roomscout.models.transformers.weights import load_checkpoint
 from roomscout.runs.reader import RunReader
 
 CPU = torch.device("cpu")

@@ -32,7 +32,8 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import family_of
-from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
+from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part
+from roomscout.models.transformers.weights import load_checkpoint
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.backend import LayoutEncoder, VllmBackend, prompt_ids
 from roomscout.models.vllm.server import Build, ServerProcess, VllmServer, build_of, server_command, server_environment

@@ -58,7 +58,7 @@ class TransformersBackend(EarlyBackend):
 
         options = options or ModelOptions()
         loading.require_model(model)
-        loading.require_processor(processor, model)
+        loading.require_processor(processor, model.config)
         fixed = [name for name in SET_BY_LOADING if getattr(options, name) != getattr(ModelOptions, name)]
         if fixed:
             raise ModelError(f"{', '.join(fixed)} cannot be set for a loaded model: leave it out, or change the model")
@@ -96,7 +96,7 @@ class TransformersBackend(EarlyBackend):
         require_libraries(checkpoint)
         import torch
 
-        from roomscout.models.transformers import devices, loading, steps
+        from roomscout.models.transformers import devices, steps, weights
 
         options = options or ModelOptions()
         device = devices.resolve_device(options.device)
@@ -108,7 +108,7 @@ class TransformersBackend(EarlyBackend):
         else:
             torch.cuda.set_per_process_memory_fraction(options.memory_fraction, device)
         started = time.perf_counter()
-        model, processor = loading.load_checkpoint(checkpoint, dtype, device, options.quantize)
+        model, processor = weights.load_checkpoint(checkpoint, dtype, device, options.quantize)
         if options.adapter is not None:
             from roomscout.models.adapters import with_adapter
 

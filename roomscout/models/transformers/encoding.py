@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from transformers import PreTrainedConfig, ProcessorMixin
 
+from roomscout.base.text import counted
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.chat import chat_encoding_of, escaped
@@ -247,8 +248,14 @@ class ConversationEncoder:
         views = [shot.image for message in messages for shot in message.shots]
         turns = list[EncodedTurn]()
         added = self._tokenize(text)
+        image_id = self._config.image_token_id
+        if added.count(image_id) < len(views):
+            raise ModelError(
+                f"the checkpoint's chat template and tokenizer write the image token {image_id} of its configuration "
+                f"{added.count(image_id)} times for {counted(len(views), 'view')}: take all of them from the same model"
+            )
         for number, (view, before) in enumerate(zip_longest(views, earlier[: len(views)])):
-            at = added.index(self._config.image_token_id)
+            at = added.index(image_id)
             ids = ids + added[:at]
             added = added[at + 1 :]
             behind = added if number == len(views) - 1 else []

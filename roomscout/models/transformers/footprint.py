@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
-from transformers import AutoModelForImageTextToText, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForImageTextToText, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from roomscout.models import MEMORY_FRACTION
 from roomscout.models.transformers.devices import resolve_device, resolve_dtype, usable_bytes
 from roomscout.models.transformers.families import family_of, require_tiles
 from roomscout.models.transformers.layers import kv_token_bytes, state_bytes
-from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, checkpoint_processor
+from roomscout.models.transformers.loading import checkpoint_config, checkpoint_processor, in_one_sentence
 from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
 from roomscout.models.transformers.source import file_here
+from roomscout.models.transformers.weights import Checked, check_checkpoint
 
 # Bytes of a quantized weight: NF4 has a float32 scale for each 64 of them.
 _STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
@@ -35,11 +37,12 @@ class Footprint:
 
 class Checkpoint:
     """What a checkpoint, a folder or a hub id as `id@revision`, says of itself without its weights, and on a device of
-    this machine. Known ones are described before their download as well. Raises ModelError for a file that is not
-    available, and for a device that is not there."""
+    this machine, in this engine or, unless it `loads_here`, another. Known ones are described before their download as
+    well. Raises ModelError for a file that is not available, and for a device that is not there."""
 
-    def __init__(self, name: str, device: str = "auto", dtype: str = "auto") -> None:
+    def __init__(self, name: str, device: str = "auto", dtype: str = "auto", loads_here: bool = True) -> None:
         self.name = name
+        self._loads_here = loads_here
         self.device = resolve_device(device)
         self.dtype = resolve_dtype(dtype, self.device)  # of weights that are not quantized
         if name in CHECKPOINTS and not file_here(name, "config.json"):
@@ -48,8 +51,19 @@ class Checkpoint:
             self.config = checkpoint_config(name)
         family = family_of(self.config)
         if family.by_processor:
-            family = family_of(self.config, checkpoint_processor(name))
+            with in_one_sentence(name):
+                family = family_of(self.config, self.processor)
         self.family = family  # that of last resort has its processor's views
+
+    @cached_property
+    def processor(self) -> ProcessorMixin:
+        """The checkpoint's processor; raises ModelError without one."""
+        return checkpoint_processor(self.name)
+
+    @cached_property
+    def checked(self) -> Checked:
+        """See `check_checkpoint`; raises ModelError for a checkpoint with a fault."""
+        return check_checkpoint(self.name, self.config, self.processor, self.device, self._loads_here)
 
     @property
     def lacks_tokenizer(self) -> bool:
@@ -61,7 +75,7 @@ class Checkpoint:
         """Whether it takes a video as one input."""
         if self.family.video is None or self.lacks_tokenizer:
             return self.family.video is not None
-        return self.family.sees_videos(checkpoint_processor(self.name))
+        return self.family.sees_videos(self.processor)
 
     @property
     def dtype_name(self) -> str:
@@ -70,21 +84,28 @@ class Checkpoint:
 
     def count_tokens(self, text: str) -> int:
         """The number of tokens of a text."""
-        return len(checkpoint_part(AutoTokenizer, self.name)(text)["input_ids"])
+        return len(self.processor.tokenizer(text)["input_ids"])
 
     def footprint(self, tiles: int = 1, quantize: str | None = None, fraction: float = MEMORY_FRACTION) -> Footprint:
-        """Its size on the device."""
+        """Its size on the device; that of weights which are quantized already is that of their files."""
+        with in_one_sentence(self.name):
+            return self._footprint(tiles, quantize, fraction)
+
+    def _footprint(self, tiles: int, quantize: str | None, fraction: float) -> Footprint:
         number_bytes = self.dtype.itemsize
         with torch.device("meta"):
             weightless = AutoModelForImageTextToText.from_config(self.config)
         parameters = sum(weight.numel() for weight in weightless.parameters())
         require_tiles(self.family, tiles)
         saved = sum(weight.numel() for weight in linear_weights(weightless).values()) if quantize else 0
+        weight_bytes = parameters * number_bytes - int(saved * (number_bytes - _STORED_BYTES.get(quantize, 0)))
+        if getattr(self.config, "quantization_config", None):
+            weight_bytes = self.checked.stored_bytes or weight_bytes
         return Footprint(
             device=str(self.device),
             dtype=self.dtype_name,
             parameters=parameters,
-            weight_bytes=parameters * number_bytes - int(saved * (number_bytes - _STORED_BYTES.get(quantize, 0))),
+            weight_bytes=weight_bytes,
             kv_bytes_per_token=kv_token_bytes(self.config, number_bytes),
             image_tokens=lambda width, height: self.family.views.tokens(self.config, width, height, tiles),
             free_bytes=usable_bytes(self.device, fraction),

@@ -7,6 +7,7 @@ from roomscout.base.extras import require
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 from roomscout.models.transformers.families import FAMILIES
 
+ADAPTER_FILE = "adapter_config.json"  # of PEFT
 LIBRARIES = ("torch", "torchvision", "transformers", "accelerate")  # imported to load and to encode
 
 
@@ -25,6 +26,12 @@ def existing_source(checkpoint: str) -> str:
     path = EXPLORER if model == EMBEDDED else Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
+            if (path / ADAPTER_FILE).is_file():
+                raise ModelError(
+                    f"{model} is an adapter ({ADAPTER_FILE}), not a checkpoint: name its base model, and this folder "
+                    "as the adapter",
+                    setting="model",
+                )
             raise ModelError(
                 f"{model} has no config.json: name a folder written by save_pretrained (an adapter's folder is another "
                 "setting); files in llama.cpp's format need an OpenAI-compatible server",
