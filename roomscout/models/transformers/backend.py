@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -125,10 +125,11 @@ class TransformersBackend(EarlyBackend):
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; each ends with a user message. Raises OutOfMemory if a smaller batch
-        may work, ModelError for a conversation or grammar that cannot be served, ValueError for duplicates."""
-        replies = dict[int, Reply]()
-        self.generate_each(conversations, reply_format, lambda index, reply: replies.update({index: reply()}))
-        return [replies[index] for index in range(len(conversations))]
+        may work, ModelError for a conversation or grammar that cannot be served or logits that are not finite,
+        ValueError for duplicates."""
+        replies = dict[int, Callable[[], Reply]]()
+        self.generate_each(conversations, reply_format, lambda index, reply: replies.update({index: reply}))
+        return [replies[index]() for index in range(len(conversations))]
 
     def generate_each(
         self, conversations: Sequence[Conversation], reply_format: ReplyFormat, ended: ReplyEnded
@@ -151,7 +152,9 @@ class TransformersBackend(EarlyBackend):
                 lambda index, row: ended(index, partial(self._with_text, row, preprocess_s)),
             )
 
-    def _with_text(self, row: Reply, preprocess_s: float) -> Reply:
+    def _with_text(self, row: Reply | ModelError, preprocess_s: float) -> Reply:
+        if isinstance(row, ModelError):
+            raise row
         text = self._encoder.reply_text(row.tokens)
         return replace(row, text=text, seconds=preprocess_s + row.seconds, preprocess_seconds=preprocess_s)
 

@@ -24,13 +24,15 @@ class RowReply:
 
     tokens: list[int] = field(default_factory=list)  # without the end token
     finished: bool = False  # by an end token
+    failed: bool = False  # the logits behind these tokens are not finite
     ended_at: float = 0.0  # the `perf_counter` time of the newest id
     decode_s: float = 0.0  # its share of decoding steps: each is divided among the rows that still reply
 
 
 class ReplyStop(StoppingCriteria):
-    """Stops a row at an end token, or at `most_tokens`; `ended` is then called with its place in it. Once at most
-    `most_live` of so many rows still reply, it stops all: `keep` those, and the call can go on with them alone."""
+    """Stops a row at an end token, at `most_tokens`, or where its logits are not `finite`; `ended` is then called with
+    its place in it. Once at most `most_live` of so many rows still reply, it stops all: `keep` those, and the call can
+    go on with them alone."""
 
     def __init__(
         self,
@@ -40,7 +42,9 @@ class ReplyStop(StoppingCriteria):
         most_tokens: int,
         ended: Callable[[int], None] = lambda row: None,
         most_live: Callable[[int], int] = lambda rows: 0,
+        finite: "FiniteLogits | None" = None,
     ) -> None:
+        self._finite = finite
         self.replies = [RowReply() for _ in range(rows)]
         self.first_token_at: float | None = None
         self._rows = list(range(rows))
@@ -61,17 +65,19 @@ class ReplyStop(StoppingCriteria):
             self._now = now
         share = (now - self._now) / max(1, len(self._open))
         self._now = now
-        for row, tokens in zip(self._rows, new_ids, strict=True):
+        finite = [self._most_tokens] * len(new_ids) if self._finite is None else self._finite.tokens()
+        for row, tokens, sound in zip(self._rows, new_ids, finite, strict=True):
             if row not in self._open:
                 continue
             reply = self.replies[row]
             reply.ended_at = now
             reply.decode_s += share
             for token in tokens:
-                reply.finished = token in self._end_ids
-                if not reply.finished:
+                reply.failed = len(reply.tokens) >= sound
+                reply.finished = token in self._end_ids and not reply.failed
+                if not (reply.finished or reply.failed):
                     reply.tokens.append(token)
-                if reply.finished or len(reply.tokens) == self._most_tokens:
+                if reply.finished or reply.failed or len(reply.tokens) == self._most_tokens:
                     self._open.remove(row)
                     self._ended(row)
                     break
@@ -97,6 +103,30 @@ class SuppressTokens(LogitsProcessor):
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """`scores` (rows, vocabulary) with minus infinity for the banned ids."""
         return scores.index_fill(1, self._ids, -torch.inf)
+
+
+class FiniteLogits(LogitsProcessor):
+    """Counts the tokens of each row up to the first whose logits have a NaN or infinity, or are all minus infinity; the
+    first of all processors, since others exclude tokens. What it counts stays on the device until it is read."""
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self._sound = torch.ones(rows, dtype=torch.bool, device=device)
+        self._tokens = torch.zeros(rows, dtype=torch.long, device=device)
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """`scores` (rows, vocabulary) as they are. The same kernels on the same tensors each time, without waiting."""
+        self._sound &= scores.amax(dim=1).isfinite()
+        self._tokens += self._sound
+        return scores
+
+    def tokens(self) -> list[int]:
+        """How many tokens of each row were chosen by finite logits; waits for the device."""
+        return self._tokens.tolist()
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows of the call, in this order."""
+        self._sound = self._sound[rows]
+        self._tokens = self._tokens[rows]
 
 
 class RecordedLogprobs(LogitsProcessor):

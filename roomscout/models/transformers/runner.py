@@ -34,7 +34,8 @@ _STRAGGLER_COLUMNS = 64
 Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 """How decoding steps run: in `generate()`'s own loop, compiled with `torch.compile`, or as CUDA graphs of either."""
 
-Ended = Callable[[int, Reply], None]  # called with a reply, without its text, and its index in the call
+Ended = Callable[[int, Reply | ModelError], None]
+"""Called with a reply, without its text, or with why there is none, and with its index in the call."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,8 @@ class ModelRunner:
         """Generate one reply in this format for each conversation, in order and without its text; alternatives leave
         nothing, and their origins as they were. Each row is also told once, when it has `ended`, which must change no
         conversation of the batch. Raises ModelError for a conversation too long for the model, OutOfMemory if the batch
-        does not fit after evicting all others; the rows that had ended are kept by nobody but whom they were told."""
+        does not fit after evicting all others; the rows that had ended are kept by nobody but whom they were told. One
+        whose logits are not finite ends with a ModelError, and is not among the replies that are returned."""
         limit = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         for encoded in batch:
             if (needed := len(encoded.ids) + self._options.max_new_tokens) > (limit or needed):
@@ -118,13 +120,13 @@ class ModelRunner:
         cached = self._store.cached()
         started = time.perf_counter()
         reused = list(map(self._store.reusable, batch))
-        rows: dict[int, Reply] = {}
+        rows: dict[int, Reply | ModelError] = {}
 
         def attempt() -> bool:
             """Generate the rows that have not ended; False if memory runs out."""
             left = [index for index in order if index not in rows]
 
-            def tell(place: int, row: Reply) -> None:
+            def tell(place: int, row: Reply | ModelError) -> None:
                 rows[left[place]] = row
                 ended(left[place], row)
 
@@ -145,7 +147,8 @@ class ModelRunner:
                     done = attempt()
         if not done:
             raise OutOfMemory(f"a batch of {len(batch)} does not fit into memory: use smaller batches or smaller views")
-        replies = [rows[index] for index in range(len(batch))]
+        made = [rows[index] for index in range(len(batch))]
+        replies = [row for row in made if isinstance(row, Reply)]
         if not self._reuses_kv:
             self._store.release_others([])
             return replies
@@ -182,13 +185,17 @@ class ModelRunner:
         cached = self._store.share(working) if shared else self._store.arrange(working)
         prefill = self._lay_out_prefill(working, cached)
         width = cached.mask.shape[1] + prefill.ids.shape[1]
-        processors = self._logits_processors(batch, reply_format.grammar)
+        finite = decoding.FiniteLogits(len(batch), self._model.device)
+        processors = LogitsProcessorList([finite, *self._logits_processors(batch, reply_format.grammar)])
         logprobs = decoding.RecordedLogprobs(processors) if options.logprobs else None
         processors = LogitsProcessorList([logprobs]) if logprobs else processors
         most_live = self._most_live if self._holds_cache and cached.moves else lambda rows: 0
 
         def tell(row: int) -> None:
             made = stop.replies[row]
+            if made.failed:
+                ended(row, self._not_finite(len(made.tokens)))
+                return
             first = stop.first_token_at or 0.0
             reply = Reply(
                 "",
@@ -205,15 +212,25 @@ class ModelRunner:
             )
             ended(row, reply)
 
-        stop = decoding.ReplyStop(self._end_ids, width, len(batch), options.max_new_tokens, tell, most_live)
+        stop = decoding.ReplyStop(self._end_ids, width, len(batch), options.max_new_tokens, tell, most_live, finite)
         columns = self._decode(cached, prefill, stop, processors)
         if shared or self._keeps_states:
             cached.roll_back()
         else:
             self._record(batch, cached, prefill.mask, stop.replies, columns - 1)
+        for encoded, made in zip(batch, stop.replies, strict=True):
+            if made.failed:  # what is masked must be finite, too
+                self._store.release((encoded.origin or encoded).key)
         if self._reuses_kv:
             for turn in (turn for encoded in batch for turn in encoded.turns):
                 turn.inputs.clear()
+
+    def _not_finite(self, tokens: int) -> ModelError:
+        dtype = str(self._model.dtype).removeprefix("torch.")
+        return ModelError(
+            f"the model's logits for token {tokens + 1} of the reply are not finite numbers: its numbers are too large "
+            f"for {dtype} (try another data type), or its weights are damaged (download them again)"
+        )
 
     def _decode(
         self, cached: CachedBatch, prefill: _Prefill, stop: decoding.ReplyStop, processors: LogitsProcessorList

@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicLayer
 from roomscout.base.text import first_line
 from roomscout.models import ModelError
 from roomscout.models.transformers.attention import additive_mask
-from roomscout.models.transformers.decoding import SuppressTokens
+from roomscout.models.transformers.decoding import FiniteLogits, SuppressTokens
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.families.family import HEAD, LANGUAGE_MODEL
 from roomscout.models.transformers.kv_cache import WINDOW, cache_argument
@@ -123,7 +123,7 @@ class DecodingLoop:
             """The next tokens (rows, 1)."""
             return logits_processor(ids[:, :columns], logits.float()).argmax(dim=1, keepdim=True)
 
-        regardless = all(isinstance(processor, SuppressTokens) for processor in logits_processor)
+        regardless = all(isinstance(processor, FiniteLogits | SuppressTokens) for processor in logits_processor)
         capture = self._try_capture if self._capture else None
         open_window = partial(_Window, self._run_step, capture, layers, choose, regardless)
         window: _Window | None = None
