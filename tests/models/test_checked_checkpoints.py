@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
 
-from roomscout.models import EXPLORER
+from roomscout.models import EXPLORER, ModelError
 from roomscout.models.transformers.footprint import Checkpoint
 from roomscout.models.transformers.weights import load_checkpoint
 
@@ -136,7 +136,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "no template": (without("chat_template.jinja"), "has no chat template"),
     "a template without images": (
         lambda folder: (folder / "chat_template.jinja").write_text("{{ messages[-1].content[-1].text }} reply"),
-        "chat template and tokenizer write the image token",
+        "chat template shows 0 of 1 view as the image token",
     ),
     "a template that is none": (lambda folder: (folder / "chat_template.jinja").write_text("{% if %}"), "template"),
     "a float8 dtype": (in_json("config.json", dtype="float8_e4m3fn"), "dtype 'float8_e4m3fn', in which no model can"),
@@ -251,3 +251,6 @@ def test_weights_that_are_quantized_take_the_memory_of_their_files(tiny: Path, t
     planned = checkpoint.footprint()
     assert checkpoint.checked.weights == 0
     assert planned.weight_bytes == checkpoint.checked.stored_bytes < 4 * planned.parameters
+    truncated(WEIGHTS)(tmp_path)
+    with pytest.raises(ModelError, match=r"model\.safetensors is truncated or damaged"):
+        Checkpoint(str(tmp_path), "cpu", "float32").footprint()

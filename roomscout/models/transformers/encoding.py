@@ -251,8 +251,8 @@ class ConversationEncoder:
         image_id = self._config.image_token_id
         if added.count(image_id) < len(views):
             raise ModelError(
-                f"the checkpoint's chat template and tokenizer write the image token {image_id} of its configuration "
-                f"{added.count(image_id)} times for {counted(len(views), 'view')}: take all of them from the same model"
+                f"the checkpoint's chat template shows {added.count(image_id)} of {counted(len(views), 'view')} as the "
+                f"image token {image_id} of its configuration: take it, and the tokenizer, from the same model"
             )
         for number, (view, before) in enumerate(zip_longest(views, earlier[: len(views)])):
             at = added.index(image_id)

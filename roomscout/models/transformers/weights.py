@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from transformers import AutoModelForImageTextToText, BitsAndBytesConfig, PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel, load_state_dict
 from transformers.processing_utils import ProcessorMixin
@@ -35,7 +36,7 @@ class Checked:
 
     files: int  # of weights; 0 if they are not on this machine yet
     weights: int  # how many weights fit the model by name and shape; 0 if that is not known before they are loaded
-    stored_bytes: int  # of the weights in their files
+    stored_bytes: int  # of their files
 
 
 def check_checkpoint(
@@ -54,9 +55,12 @@ def check_checkpoint(
     weights: dict[str, torch.Tensor] = {}
     for file in files:
         with in_one_sentence(model, f"{file.name} is truncated or damaged: "):
-            weights |= load_state_dict(str(file), map_location="meta")
-    stored_bytes = sum(weight.nbytes for weight in weights.values())
-    if quantizer is not None or not weights:
+            if quantizer is None:
+                weights |= load_state_dict(str(file), map_location="meta")
+            elif file.suffix == ".safetensors":  # in data types that torch may not have
+                safe_open(str(file), "pt")
+    stored_bytes = sum(file.stat().st_size for file in files)
+    if not weights:
         return Checked(len(files), 0, stored_bytes)
     if empty := sorted(name for name, weight in weights.items() if not weight.numel()):
         raise ModelError(
