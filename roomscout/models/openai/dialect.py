@@ -114,16 +114,16 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
 
 
 def _checked(endpoint: Endpoint, body: dict[str, Any]) -> Answer:
-    """What a server sends for the request that checks it, also if it first asks to wait. Raises ServerError at once for
-    one that does not answer, and EngineLost for one that asks to wait for too long."""
+    """What a server sends for the request that checks it, also if it first limits requests. Raises ServerError soon for
+    one that does not answer, and EngineLost for one whose limit lasts too long."""
     post = partial(Endpoint.post, path="/chat/completions", body=body)
     try:
         return post(endpoint)
     except ServerError as error:
         if error.rest_s is None or math.isinf(error.rest_s):
             raise
-        asks_to_wait = error.rest_s > 0
-    if asks_to_wait:
+        is_limit = error.status == 429 and error.rest_s > 0
+    if is_limit:
         return Routes([endpoint], endpoint.options.timeout_s).ask(0, post)[0]
     return post(endpoint, retries=CHECK_RETRIES)
 
