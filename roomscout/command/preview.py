@@ -127,7 +127,7 @@ def storeys_in_words(scene: Scene) -> str:
     """How many storeys a scan has, with the heights of their floors, to follow its size; empty for one alone."""
     if len(scene.storeys) == 1:
         return ""
-    floors = listed([f"{storey.floor_z_m:.1f}" for storey in scene.storeys])
+    floors = " and ".join(f"{storey.floor_z_m:z.1f}" for storey in scene.storeys)
     return f", {len(scene.storeys)} storeys with floors at z {floors} m"
 
 

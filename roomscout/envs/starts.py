@@ -22,8 +22,7 @@ DOWN = (0.0, 0.0, -1.0)
 def start_pose(scene: Scene, start: Start, camera_height_m: float, pitch_deg: float) -> CameraPose:
     """The pose of a start, at `camera_height_m` above the floor and with `pitch_deg` unless it has its own. Raises
     SceneError for one outside of the scan, and logs a warning for one inside a surface."""
-    lower, upper = _box(scene)
-    middle = (lower + upper) / 2 if start.from_middle else np.zeros(3)
+    middle = scene.box.middle if start.from_middle else np.zeros(3)
     x = float(start.x_m + middle[0])
     y = float(start.y_m + middle[1])
     z = start.z_m
@@ -41,7 +40,8 @@ def start_pose(scene: Scene, start: Start, camera_height_m: float, pitch_deg: fl
 def require_in_scan(scene: Scene, pose: CameraPose, what: str) -> None:
     """Raise SceneError, which says `what` is where and names the coordinates, for a pose outside of the box around all
     points of the scan."""
-    lower, upper = _box(scene)
+    lower = scene.box.lower
+    upper = scene.box.upper
     above = upper + OUTSIDE_M
     below = lower - [OUTSIDE_M, OUTSIDE_M, 0.0]
     outside = (pose.position < below) | (pose.position > above)
@@ -54,17 +54,12 @@ def require_in_scan(scene: Scene, pose: CameraPose, what: str) -> None:
     )
 
 
-def _box(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
-    """The lower and the upper corner, (3,) metres each, of the box around all points of a scan."""
-    return scene.in_scan(scene.vertices.min(axis=0)), scene.in_scan(scene.vertices.max(axis=0))
-
-
 def _storey_below(scene: Scene, x: float, y: float, camera_height_m: float) -> Storey:
-    """The main storey, unless only another one has its floor at this place."""
+    """The main storey, unless it has no floor at this place and another one has."""
     main = scene.main_storey
     for storey in (main, *scene.storeys):
         eye = np.array([[x, y, eye_z_m(storey, camera_height_m)]])
-        if abs(scene.heights_below(eye)[0] - storey.floor_z_m) <= FLOOR_TOLERANCE_M:
+        if scene.heights_below(eye)[0] >= storey.floor_z_m - FLOOR_TOLERANCE_M:  # its floor, or what stands on it
             return storey
     return main
 
@@ -77,10 +72,10 @@ def _why_inside(scene: Scene, pose: CameraPose) -> str | None:
     metres = hits["t_hit"]
     nearest = int(metres.argmin())
     if metres[nearest] < TOO_NEAR_M:
-        what = "the floor" if nearest == len(around) - 1 else "a wall or furniture"
-        return f"is in {what}, or {metres[nearest]:.2f} m from it"
+        what = "the floor, or what stands on it," if nearest == len(around) - 1 else "a wall, a ceiling or furniture,"
+        return f"is in {what} or {metres[nearest]:.2f} m from it"
     seen = np.isfinite(metres)
     backs = (hits["primitive_normals"] * around).sum(axis=1)[seen] > 0
     if seen.all() and backs.mean() >= INSIDE_SHARE and np.median(metres) < INSIDE_M:
-        return f"is inside of something: all around it are the backs of surfaces, within {metres.max():.1f} m"
+        return f"is inside of something: all around it are the backs of surfaces, most within {np.median(metres):.1f} m"
     return None

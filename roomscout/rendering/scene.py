@@ -27,7 +27,7 @@ from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.orientation import name_in_file, resolved, tilt_deg, turned_upright, upper_side
 from roomscout.rendering.readers import READERS, read_geometry
 from roomscout.rendering.splats import Splats
-from roomscout.rendering.storeys import Bounds, Storey, storeys_of, without_ground
+from roomscout.rendering.storeys import Bounds, Storey, storeys_of, under, without_ground
 
 if TYPE_CHECKING:
     import open3d
@@ -116,6 +116,11 @@ class Scene:
         return pose.at(self.own(pose.position))
 
     @cached_property
+    def box(self) -> Bounds:
+        """The box around all points."""
+        return Bounds(self.in_scan(self.vertices.min(axis=0)), self.in_scan(self.vertices.max(axis=0)))
+
+    @cached_property
     def space(self) -> np.ndarray:
         """(K, 3) `surface_points` without the ground around a building: those that say how large the scan is."""
         return without_ground(self.surface_points)
@@ -138,8 +143,7 @@ class Scene:
 
     def storey_at(self, z_m: float) -> Storey:
         """The storey of a camera at a height, metres: the highest whose floor is below it, or the lowest."""
-        below = [storey for storey in self.storeys if storey.floor_z_m <= z_m]
-        return below[-1] if below else self.storeys[0]
+        return under(self.storeys, z_m)
 
     @property
     def size(self) -> str:
@@ -286,7 +290,7 @@ def _origin_of(name: str, vertices: np.ndarray) -> np.ndarray:
 def _require_size_of_a_room(path: Path, scene: Scene, vertices: np.ndarray, scale: float) -> None:
     """Raise SceneError for a scan that is not a room of a person's size; names the scale if it is in a known unit."""
     extent = scene.size
-    longest_m = float(max(scene.bounds.extent))
+    longest_m = float(max(Bounds.around(scene.surface_points).extent))  # a lawn counts here
     if MIN_ROOM_M < longest_m < MAX_ROOM_M:
         return
     away = np.abs(vertices - np.median(vertices, axis=0)).max(axis=1)
@@ -324,7 +328,7 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
         why = f"its largest plane is {tilt:.0f} degrees off every axis, so it seems to be tilted, and no up axis"
         return f"{why} sets it upright: level it in a program such as CloudCompare"
     extent = scene.bounds.extent
-    if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None or len(scene.storeys) > 1:
+    if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None:
         return None
     axis = name_in_file(int(extent.argmin()), 1, up_axis).removeprefix("-")
     advice = f"if it lies on its side, set the up axis to {axis}, or to -{axis} if it then hangs upside down"

@@ -111,7 +111,8 @@ def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
     logs = stacked("scale_0", "scale_1", "scale_2")
     turns = stacked("rot_0", "rot_1", "rot_2", "rot_3")
     kept = np.isfinite(harmonics).all(axis=(1, 2)) & np.isfinite(turns).all(axis=1) & ~np.isnan(opacity)
-    kept &= (logs < np.log(MAX_COORDINATE_M)).all(axis=1) & (np.abs(points) < MAX_COORDINATE_M).all(axis=1)
+    away = np.abs(points - np.nanmedian(points, axis=0))
+    kept &= (logs < np.log(MAX_COORDINATE_M)).all(axis=1) & (away < MAX_COORDINATE_M).all(axis=1)
     if not kept.any():
         _log.warning("%s: drawing its Gaussians as points: all have NaN or are too large", path)
         return None

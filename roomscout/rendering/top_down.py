@@ -120,9 +120,12 @@ def _draw_grid(canvas: ImageDraw.ImageDraw, lies: TopDown) -> None:
     canvas.rectangle((left, low - size // 3, left + step * lies.pixels_per_m, low), PAPER, INK)
     labels.append(((left, low + size // 3), f"{step} m", "lt"))
     font = ImageFont.load_default(size=size)
+    last = (0.0, 0.0, 0.0, 0.0)
     for place, text, anchor in labels:
         box = canvas.textbbox(place, text, font, anchor)
-        if min(box) >= 0 and box[2] <= lies.width and box[3] <= lies.height:
+        meets = box[0] < last[2] and last[0] < box[2] and box[1] < last[3] and last[1] < box[3]
+        if min(box) >= 0 and box[2] <= lies.width and box[3] <= lies.height and not meets:
+            last = box
             canvas.rectangle(box, PAPER)
             canvas.text(place, text, INK, font, anchor)
 

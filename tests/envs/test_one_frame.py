@@ -171,6 +171,7 @@ def test_a_room_means_the_same_in_each_form_of_its_file(
     assert theirs["path"] == pytest.approx(ours["path"], abs=1.0)
     assert (np.abs(theirs["plan"].astype(int) - ours["plan"]).max(axis=-1) > 8).mean() < 0.02
     assert theirs["eye_in_replay"] == pytest.approx(ours["eye_in_replay"], abs=5e-3)
+    assert theirs["cut_in_replay"] == pytest.approx(ours["cut_in_replay"], abs=5e-3)
 
 
 def drawn_of(asked: Asked) -> dict[str, Any]:
@@ -190,5 +191,6 @@ def drawn_of(asked: Asked) -> dict[str, Any]:
         "seen": sorted(box.category for box in in_view(scene, turns[0].pose, facts.intrinsics, boxes)),
         "path": [number for turn in turns for number in place.pixel(turn.pose.x_m, turn.pose.y_m)],
         "plan": np.asarray(Image.open(path)),
+        "cut_in_replay": page["scan"]["cut_z"] - page["scan"]["room_lower"][2],
         "eye_in_replay": list(np.subtract(page["turns"][0]["place"]["eye"], page["scan"]["room_lower"])),
     }

@@ -42,8 +42,8 @@ def test_a_start_outside_says_which_coordinate(house: Scene, name: str):
 
 
 INSIDE = {
-    "a wall": ({"x_m": 3.05, "z_m": 1.6}, "is in a wall or furniture, or 0.0"),
-    "the floor between": ({"z_m": 3.05}, "is in the floor, or 0.0"),
+    "a wall": ({"x_m": 3.05, "z_m": 1.6}, "is in a wall, a ceiling or furniture, or 0.0"),
+    "the floor between": ({"z_m": 3.05}, "is in the floor, or what stands on it, or 0.0"),
     "a pillar": ({"x_m": 1.3, "y_m": 4.3, "z_m": 1.6}, "all around it are the backs"),
 }
 
@@ -61,10 +61,26 @@ def test_a_free_start_is_not(house: Scene, caplog: pytest.LogCaptureFixture, pla
     assert not caplog.text
 
 
-def test_a_start_without_a_height_is_on_a_floor_that_is_there(house: Scene):
+WITHOUT_A_HEIGHT = {
+    "on both floors": ({}, 1.6),
+    "over a table": ({"x_m": 2.5, "y_m": 5.0}, 1.6),
+    "beside the ground floor": ({"x_m": 6.5}, 4.6),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_HEIGHT)
+def test_a_start_without_a_height_is_on_the_main_floor_unless_only_another_one_is_there(name: str):
+    changed, z_m = WITHOUT_A_HEIGHT[name]
+    house = scene_of(
+        box((0, 0, -0.3), (6, 6, 0)),
+        box((0, 0, 2.7), (7, 6, 3.0)),
+        box((0, 0, 5.5), (7, 6, 5.7)),
+        box((2, 4.5, 0), (3, 5.5, 0.75)),
+        *(box((x, 0, 0), (x + 0.1, 6, 5.5)) for x in (0.0, 5.9)),
+    )
     assert [storey.floor_z_m for storey in house.storeys] == pytest.approx([0, 3], abs=0.01)
-    assert house.main_storey.floor_z_m == pytest.approx(0, abs=0.01)
-    assert start_pose(house, Start.read(PLACE | {"x_m": 7}), 1.6, 0.0).z_m == pytest.approx(1.6, abs=0.01)
+    assert house.main_storey.floor_z_m == pytest.approx(0, abs=0.01), "the larger one is not much larger"
+    assert start_pose(house, Start.read(PLACE | changed), 1.6, 0.0).z_m == pytest.approx(z_m, abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,10 @@ def columns_of(rows: int, degree: int = 0) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def write(path: Path, columns: dict[str, np.ndarray]) -> Path:
-    rows = np.column_stack(list(columns.values())).astype("<f4")
+def write(path: Path, columns: dict[str, np.ndarray], kind: str = "float") -> Path:
+    rows = np.column_stack(list(columns.values())).astype({"float": "<f4", "double": "<f8"}[kind])
     header = ["ply", "format binary_little_endian 1.0", f"element vertex {len(rows)}"]
-    header += [f"property float {name}" for name in columns]
+    header += [f"property {kind} {name}" for name in columns]
     path.write_bytes("\n".join([*header, "end_header", ""]).encode() + rows.tobytes())
     return path
 
@@ -239,6 +239,26 @@ def test_a_mesh_beside_the_file_stands_for_its_surfaces(tmp_path: Path):
     assert surface_in_view(scene, MIDDLE, CAMERA)[18, 24, 0] == pytest.approx(3.95, abs=1e-3)
     assert move(scene, MIDDLE, MIDDLE.moved(0, 5, 0, 0)).pose.x_m == pytest.approx(3.75, abs=0.01)
     assert scene.nbytes > scene.splats.nbytes
+
+
+@pytest.mark.parametrize("origin", [(5e5, 4.6e6, 120.0), (-3e6, 2e6, 0.0)])
+def test_far_splats_and_the_mesh_beside_them_are_where_their_file_says(room: Path, tmp_path: Path, origin):
+    columns = room_columns()
+    far = {name: columns[name] + start for name, start in zip("xyz", origin, strict=True)}
+    write(tmp_path / "room.ply", columns | far, "double")
+    near_mesh = mesh_of_the_room(tmp_path / "near.obj").read_text().splitlines()
+    moved = [
+        [float(value) + start for value, start in zip(line.split()[1:], origin, strict=True)] for line in near_mesh[:8]
+    ]
+    lines = [f"v {x:.4f} {y:.4f} {z:.4f}" for x, y, z in moved] + near_mesh[8:]
+    (tmp_path / "room_mesh.obj").write_text("\n".join(lines) + "\n")
+    scene = load_scene(tmp_path / "room.ply")
+    assert scene.splats is not None
+    pose = MIDDLE.at(MIDDLE.position + origin)
+    view = SplatRenderer().render(scene, pose, CAMERA).astype(int)
+    usual = SplatRenderer().render(load_scene(room), MIDDLE, CAMERA)
+    assert np.abs(view - usual).mean() < 0.5
+    assert surface_in_view(scene, pose, CAMERA)[18, 24, 0] == pytest.approx(origin[0] + 3.95, abs=2e-3)
 
 
 def test_other_renderers_draw_splats_as_points_and_say_so(room: Path, caplog):

@@ -38,6 +38,16 @@ def walls(lower, upper, thick=0.1):
 
 LAWN = box((-60, -60, -0.05), (60, 60, 0))
 TABLE = box((2, 2, 0), (4, 4, 0.75))
+DESKS = [box((x, 0.5, 0), (x + 1.5, 5.5, 0.75)) for x in (0.5, 2.5, 4.5)]
+GARDEN = [
+    slab(0, 0.05, x=(-6, 0), y=(-7, 13)),
+    slab(0, 0.05, x=(8, 14), y=(-7, 13)),
+    slab(0, 0.05, y=(-7, 0)),
+    slab(0, 0.05, y=(6, 13)),
+]
+SLOPE = [slab(0.05 * x, 0.05, x=(x, x + 2), y=(-60, 60)) for x in range(-60, 60, 2)]
+STRAYS = [box((x, y, 3.6), (x + 0.02, y + 0.02, 3.62)) for x in (1, 3, 5) for y in (1, 3, 5)]
+TALL_ROOM = [slab(0), *walls(0, 3.1), slab(3.3)]
 BUILDINGS = {
     "a room on a slab": ([slab(0), *walls(0, 2.6), slab(2.8)], [0]),
     "a room on a thin slab": ([slab(0, 0.1), *walls(0, 2.6), slab(2.8)], [0]),
@@ -49,6 +59,23 @@ BUILDINGS = {
     "three storeys": ([slab(0), *walls(0, 8.8), slab(3), slab(6), slab(9)], [0, 3, 6]),
     "an attic too low to stand in": ([slab(0), *walls(0, 4.2), slab(2.8), slab(4.4)], [0]),
     "a house on a lawn": ([slab(0.2), *walls(0.2, 5.8), *with_hole(3.2), slab(6), LAWN], [0.2, 3.2]),
+    "a high room full of desks": ([*TALL_ROOM, *DESKS], [0]),
+    "a bed under a part of a ceiling": (
+        [slab(0), *walls(0, 2.6), box((1, 1, 0), (4, 5, 0.5)), slab(2.8, x=(0, 4))],
+        [0],
+    ),
+    "a stage on most of a floor": ([*TALL_ROOM, box((0, 0, 0), (5, 6, 0.6))], [0]),
+    "a bungalow with a steep roof": (
+        [*TALL_ROOM, *(box((x, 0, 3.2 + x), (x + 0.5, 6, 3.3 + x)) for x in np.arange(0, 8, 0.5))],
+        [0],
+    ),
+    "points above a roof": ([*TALL_ROOM, *STRAYS], [0]),
+    "a house with a cellar in a garden": ([slab(-2.6), *walls(-2.6, 2.6), slab(0), slab(2.8), *GARDEN], [-2.6, 0]),
+    "a house on a slope": ([slab(1), *walls(-0.5, 3.6), slab(3.8), *SLOPE], [1]),
+    "a tower beside the roof of a hall": (
+        [slab(0, x=(0, 20)), slab(3.2, x=(0, 20)), box((19.9, 0, 0), (20, 6, 3)), *walls(0, 6), slab(6.2)],
+        [0, 3.2],
+    ),
     "a house without a roof on a lawn": ([slab(0.2), *walls(0.2, 2.8), LAWN], [0.2]),
 }
 
@@ -59,10 +86,26 @@ def test_a_building_has_its_storeys(name: str):
     scene = scene_of(*parts)
     assert [storey.floor_z_m for storey in scene.storeys] == pytest.approx(floors, abs=0.01)
     start = first_view(scene, RaycastRenderer(), Intrinsics(64, 48, 32.0), 1.6, 0.0).pose
-    assert start.z_m == pytest.approx(floors[0] + 1.6, abs=0.01)
-    for storey in scene.storeys:
-        assert storey.bounds.lower[:2] == pytest.approx([0, 0], abs=0.5)
-        assert storey.bounds.upper[:2] == pytest.approx([WIDTH, DEPTH], abs=0.5)
+    assert start.z_m == pytest.approx(scene.main_storey.floor_z_m + 1.6, abs=0.01)
+    assert scene.storeys[-1].bounds.lower[:2] == pytest.approx([0, 0], abs=0.5)
+    assert scene.storeys[-1].bounds.upper[:2] == pytest.approx([WIDTH, DEPTH], abs=0.5)
+
+
+def test_low_walls_and_a_tall_corner_are_no_building_on_a_lawn():
+    side_m = 9.0
+    rim = [
+        (0, 0, side_m, 0.1),
+        (0, side_m - 0.1, side_m, side_m),
+        (0, 0, 0.1, side_m),
+        (side_m - 0.1, 0, side_m, side_m),
+    ]
+    scene = scene_of(
+        slab(0, x=(0, side_m), y=(0, side_m)),
+        *(box((x0, y0, 0), (x1, y1, 0.8)) for x0, y0, x1, y1 in rim),
+        box((0.1, 0.1, 0), (0.7, 3, 2.2)),
+        box((0.7, 0.1, 0), (3, 0.7, 2.2)),
+    )
+    assert scene.bounds.extent[:2] == pytest.approx([side_m] * 2, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["a room on a slab", "an upper storey with a hole", "three storeys"])

@@ -170,7 +170,7 @@ def _scan(scene: Scene, start: CameraPose, most_bytes: int) -> dict[str, Any]:
         "about": f"{scene.name}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}",
         "room_lower": _rounded(scene.own(scene.bounds.lower)),
         "room_upper": _rounded(scene.own(scene.bounds.upper)),
-        "cut_z": round(cut_z_m(scene.storey_at(start.z_m)) - float(scene.origin[2]), 3),
+        "cut_z": _rounded(scene.own(np.array([0.0, 0.0, cut_z_m(scene.storey_at(start.z_m))])))[2],
         "point_m": max(mesh.point_m, SMALLEST_POINT_M),
         "background": f"rgb{BACKGROUND_RGB}",
         "mesh": columns,

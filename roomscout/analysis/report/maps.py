@@ -17,6 +17,7 @@ from roomscout.base.text import json_in
 from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.envs.library import recorded_scene
 from roomscout.rendering.scene import SceneError
+from roomscout.rendering.storeys import under
 from roomscout.rendering.top_down import CUT_M, CUT_SHARE, MOST_CUT, PLAN_MARGIN_M, PlanArea, plan_view
 from roomscout.runs.records import RunFacts, ScanRecord, Turn
 
@@ -56,8 +57,7 @@ class FloorPlans:
         plans = self._plans[key]
         if isinstance(plans, SceneError):
             raise SceneError(str(plans))
-        below = [plan for plan in plans if plan.floor_z_m <= z_m]
-        plan = below[-1] if below else plans[0]
+        plan = under(plans, z_m)
         return plan.path, plan.place
 
     def _path(self, key: str, number: int) -> Path:
