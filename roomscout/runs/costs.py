@@ -29,21 +29,15 @@ COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerCost(Record):
-    """What one answer cost, its share of batched calls and its forced answers included."""
+class TaskCost(Record):
+    """The sums of the costs of the answers of a task, their shares of batched calls and forced answers included."""
 
     prefilled_tokens: int  # of prompts, computed rather than reused
     reused_tokens: int  # of prompts
     generated_tokens: int  # of replies
     seconds: float  # of all parts in which something was done
     money: OmittedIfNone[float | None] = None  # None without a price
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskCost(AnswerCost):
-    """The sums of the costs of the `answers` of a task."""
-
-    answers: int
+    answers: int  # of the task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,23 +165,16 @@ def total(parts: Sequence[Cost], batch_size: int | None = None) -> Cost:
     )
 
 
-def of_answer(turns: Sequence[Turn], price: Price | None) -> AnswerCost:
-    """What one answer cost."""
-    cost = costs(turns)
-    seconds = cost.worked_seconds + (cost.anytime.generate_seconds if cost.anytime else 0.0)
-    money = None if price is None else round(price.of(*cost.tokens), 9)
-    return AnswerCost(**dict(zip(TOKENS, cost.tokens, strict=True)), seconds=round(seconds, 3), money=money)
-
-
-def by_task(answers: Iterable[tuple[str, AnswerCost]]) -> dict[str, TaskCost]:
+def by_task(answers: Iterable[tuple[str, Cost]], price: Price | None) -> dict[str, TaskCost]:
     """The sums of the costs of answers by task, from answers with the name of their task."""
     tasks = {}
     for task, of_task in grouped(answers).items():
-        money = None if of_task[0].money is None else round(sum(cost.money or 0 for cost in of_task), 6)
+        tokens = [sum(counts) for counts in zip(*(cost.tokens for cost in of_task), strict=True)]
+        forced = sum(cost.anytime.generate_seconds for cost in of_task if cost.anytime)
         tasks[task] = TaskCost(
             answers=len(of_task),
-            **{name: sum(getattr(cost, name) for cost in of_task) for name in TOKENS},
-            seconds=round(sum(cost.seconds for cost in of_task), 6),
-            money=money,
+            **dict(zip(TOKENS, tokens, strict=True)),
+            seconds=round(sum(cost.worked_seconds for cost in of_task) + forced, 6),
+            money=None if price is None else round(price.of(*tokens), 6),
         )
     return tasks

@@ -16,7 +16,7 @@ from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITY_NAMES, find_modality
 from roomscout.runs.anytime import Forced, anytime, anytime_lines, forced_in
 from roomscout.runs.baselines import known_baselines
-from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
+from roomscout.runs.costs import COST_COLUMNS, Cost, by_task, costs
 from roomscout.runs.hardware import Session, hardware_of
 from roomscout.runs.prices import Price, in_money
 from roomscout.runs.provenance import hashes_of
@@ -51,7 +51,7 @@ def exports_of(
     except AggregateError as error:
         plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
         summary = _scored(reader, rows, plain, forced, str(error))
-    spent = dict[EpisodeId, AnswerCost]()
+    spent = dict[EpisodeId, Cost]()
     scans = set[str]()
     price = facts.price
 
@@ -59,7 +59,7 @@ def exports_of(
         """All turns, each read once; notes what each answer took, and the SHA-256 of the scans."""
         for episode in reader.begun:
             turns = reader.turns(episode)
-            spent[episode] = of_answer(turns, price)
+            spent[episode] = costs(turns)
             scans.update(turn.scan.sha256 for turn in turns if turn.scan is not None)
             yield from turns
 
@@ -69,7 +69,7 @@ def exports_of(
     tasks = ((benchmark.task_of(row.question_type), spent[row.episode]) for row in rows if row.episode in spent)
     summary = replace(
         summary,
-        cost=replace(cost, money=money, price=price, tasks=by_task(tasks)),
+        cost=replace(cost, money=money, price=price, tasks=by_task(tasks, price)),
         sessions=tuple(sessions),
         hardware=hardware_of(cost, sessions, reader.gpu_samples),
         provenance=hashes_of(facts, scans),
@@ -81,8 +81,9 @@ def exports_of(
         more[episode]["forced_answers"] = json.dumps([answer for answer, _ in answers], ensure_ascii=False)
         more[episode]["forced_scores"] = json.dumps([score for _, score in answers])
     if price:
-        for episode, answer_cost in spent.items():
-            more.setdefault(episode, {}).update({name: getattr(answer_cost, name) for name in COST_COLUMNS})
+        for episode, of_answer in spent.items():
+            values = (*of_answer.tokens, round(price.of(*of_answer.tokens), 9))
+            more.setdefault(episode, {}).update(zip(COST_COLUMNS, values, strict=True))
     return summary, [more[row.episode] for row in rows]
 
 
