@@ -1,7 +1,6 @@
 """What several answers to each question say together: their mean, the best of k, and the majority's answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import comb
 
 from roomscout.base.grouping import grouped
@@ -10,7 +9,7 @@ from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import kind_code
 from roomscout.scoring.scores import ResultRow, SampleScores, Scores, scores_of
-from roomscout.scoring.summary import aggregate
+from roomscout.scoring.summary import percents_of
 
 
 def summarize_samples(
@@ -20,25 +19,18 @@ def summarize_samples(
     2, 4, 8, ... and `samples`, see `pass_at`, and "majority" by the kind's `vote`. `kinds` are by question id."""
     by_question = grouped((row.id, row) for row in rows if row.score is not None).values()
     complete = [sorted(answers, key=lambda row: row.sample) for answers in by_question if len(answers) == samples]
-    scored: dict[str, list[ResultRow]] = {"mean": []}
-    scored |= {f"pass@{k}": [] for k in _ks(samples)} | {"majority": []}
-    for answers in complete:
-        first = answers[0]
-        scores = scores_of(answers)
-        scored["mean"].append(replace(first, score=mean(scores)))
-        for k in _ks(samples):
-            scored[f"pass@{k}"].append(replace(first, score=pass_at(k, scores)))
-        scored["majority"].append(replace(first, score=majority_score(answers, kinds[first.id])))
-    percents = {name: aggregate(of_name, benchmark) for name, of_name in scored.items()}
+    types = [answers[0].question_type for answers in complete]
+    scores = list(map(scores_of, complete))
+    scored = {"mean": list(map(mean, scores))}
+    scored |= {f"pass@{k}": [pass_at(k, of_question) for of_question in scores] for k in _ks(samples)}
+    scored["majority"] = [majority_score(answers, kinds[answers[0].id]) for answers in complete]
+    by_type = {name: grouped(zip(types, of_name, strict=True)) for name, of_name in scored.items()}
+    percents = {name: percents_of(groups, benchmark) for name, groups in by_type.items()}
     tasks = [name for name in percents["mean"] if name != "overall"]
-    types: dict[str, dict[str, float]] = {}
-    for question_type in dict.fromkeys(answers[0].question_type for answers in complete):
-        of_type = {name: [row for row in rows if row.question_type == question_type] for name, rows in scored.items()}
-        types[question_type] = {name: 100 * mean(scores_of(rows)) for name, rows in of_type.items()}
     return SampleScores(
         of_each=samples,
         questions=len(complete),
-        types=types,
+        types={kind: {name: 100 * mean(groups[kind]) for name, groups in by_type.items()} for kind in by_type["mean"]},
         tasks={task: {name: of_name[task] for name, of_name in percents.items()} for task in tasks},
         overall={name: of_name["overall"] for name, of_name in percents.items()} if percents["mean"] else None,
     )
