@@ -72,11 +72,12 @@ def failure_lines(
     missing = [f"Not known: {escaped(sentence)}" for sentence in seen.missing]
     if by_sight is None:
         return [*missing, "It is not known what was in view in these answers."]
+    surface = f"Surface seen: {by_sight.surface_percent:.1f} % of the scan in the views of an answer, on average"
     if not by_sight.types:
-        return [*missing, surface_line(by_sight), "No boxes of the objects are known: see docs/data.md."]
+        return [*missing, surface, "No boxes of the objects are known: see docs/data.md."]
     below = [row for row in chosen if not row.failed and row.score is not None and row.score < 1]
     answers = [(row, seen.sights[row.episode]) for row in below if row.episode in seen.sights]
-    lines = [*sight_lines(by_sight), "", error_line(by_sight), surface_line(by_sight)]
+    lines = [*sight_lines(by_sight), "", error_line(by_sight), surface]
     return [*missing, *lines, *_listed(answers)]
 
 
@@ -115,11 +116,6 @@ def error_line(by_sight: SightSplit) -> str:
         return "No answer is below full score"
     groups_in_words = ", ".join(f"{number} {words[name]}" for name, number in below.items())
     return f"Of {counted(sum(below.values()), 'answer')} below full score: {groups_in_words}"
-
-
-def surface_line(by_sight: SightSplit) -> str:
-    """How much of the scans was seen, as a sentence."""
-    return f"Surface seen: {by_sight.surface_percent:.1f} % of the scan in the views of an answer, on average"
 
 
 def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:

@@ -61,8 +61,7 @@ def see(reader: RunReader) -> Seen:
             missing.append(f"{error}.")
             boxes = ()
         wanted = {answer.row.episode: answer.made_of(scan, boxes, camera) for answer in answers}
-        old = {episode: kept[episode] for episode in wanted if episode in kept}
-        fresh = {episode: sight for episode, sight in old.items() if sight.made_of == wanted[episode]}
+        fresh = {episode: sight for episode, sight in kept.items() if sight.made_of == wanted.get(episode)}
         if len(fresh) < len(wanted):
             try:
                 views = _ScanViews(scan, answers[0].row.scene_name, boxes, facts, camera)
