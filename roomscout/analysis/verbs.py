@@ -95,12 +95,12 @@ def require_outside_runs(out: Path, prefix: str | None = None) -> None:
             raise RunError(f"--out {out} is in the run folder, which stays as it is: choose a place outside it")
 
 
-def require_writable(outs: Iterable[Path], suffixes: Sequence[str]) -> None:
-    """Raise RunError unless all files end in one of the suffixes, and are outside of runs."""
+def require_writable(outs: Iterable[Path], suffixes: Sequence[str], prefix: str | None = None) -> None:
+    """Raise RunError unless all files end in one of the suffixes, and as `require_outside_runs` does."""
     for out in outs:
         if out.suffix.lower() not in suffixes:
             raise RunError(f"--out {out}: name a file that ends in {', '.join(suffixes)}")
-        require_outside_runs(out.expanduser())
+        require_outside_runs(out.expanduser(), prefix)
 
 
 def require_free(out: Path, force: bool) -> None:

@@ -103,8 +103,7 @@ def split_after_run(folder: Path) -> None:
 def write_after_run(folder: Path) -> None:
     """Write the report of a run, and log its path."""
     with _complete_without("its report", "report", folder):
-        from roomscout.analysis.report.command import log_report
-        from roomscout.analysis.report.writer import write_report
+        from roomscout.analysis.report.writer import log_report, write_report
 
         log_report(write_report(folder))
 

@@ -146,7 +146,7 @@ VERBS = {
         "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
         ("roomscout report runs/first", "roomscout report runs/first --embed --out to_mail.html"),
         more="Writes a page that opens from disk alone. An unfinished run has one, too.",
-        target="roomscout.analysis.report.command:main",
+        target="roomscout.analysis.report.writer:main",
         group="look",
     ),
     "serve": Verb(
@@ -154,14 +154,14 @@ VERBS = {
         ("roomscout serve runs/first", "roomscout serve runs --port 9000"),
         more="Changes nothing in the run. Only this computer can open the page; from another one, forward the "
         "port with ssh -L.",
-        target="roomscout.analysis.serve.command:main",
+        target="roomscout.analysis.serve.runs:main",
         group="look",
     ),
     "replay": Verb(
         "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",
         ("roomscout replay runs/first q036", "roomscout replay runs/first q036 --out to_mail.html"),
         more="Writes a page that opens from disk alone, with the conversation turn by turn.",
-        target="roomscout.analysis.replay.command:main",
+        target="roomscout.analysis.replay.lookup:main",
         group="look",
     ),
     "merge": Verb(

@@ -1,11 +1,19 @@
-"""Finds what a replay shows: an answer of a run, its scan, its camera and the objects that its question names."""
+"""The verb `roomscout replay`, which finds an answer of a run, its scan and the objects that its question names."""
 
+import logging
+import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from roomscout.analysis.replay.page import Replay
+from roomscout.analysis.replay.page import Replay, page
+from roomscout.analysis.replay.rerun_file import write_rerun
 from roomscout.analysis.report.contents import AnswerContents, RunContents
-from roomscout.base.text import listed
+from roomscout.analysis.report.pages import replay_file
+from roomscout.analysis.verbs import add_run, chosen_run, require_writable, write_text, writing
+from roomscout.base.extras import importing
+from roomscout.base.text import counted, listed, log_to_stream
+from roomscout.base.verbs import Parser
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
 from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.envs.library import require_recorded
@@ -13,6 +21,8 @@ from roomscout.envs.object_boxes import require_same_frame
 from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs import RunError
 from roomscout.runs.records import EpisodeId
+
+log = logging.getLogger(__name__)
 
 IDS_NAMED = 3  # the most ids that an error suggests
 
@@ -76,3 +86,39 @@ def _episode_of(run: RunContents, name: str) -> EpisodeId:
         f"{run.folder} has no question {name}: give a folder such as q001, or the id of a question, such as "
         f"{listed(near)}"
     )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the verb; returns 0. Raises RunError, ScanNotFound or SceneError if there is no replay."""
+    parser = Parser(prog="roomscout replay")
+    add_run(parser)
+    parser.add_argument("question", metavar="Q", help="the question: its folder (q012, q012_s2), number (12) or id")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="the page to write (RUN/replay_q012.html)")
+    parser.add_argument("--scan-root", metavar="FOLDER", type=Path, help="the folder with the scans, if it has moved")
+    parser.add_argument(
+        "--rrd", action="store_true", help="write a file for the viewer rerun instead (RUN/replay_q012.rrd)"
+    )
+    given = parser.parse_intermixed_args(arguments)
+    log_to_stream(sys.stdout)
+    folder = chosen_run(given)
+    if given.rrd:
+        with importing("rerun", "--rrd", RunError):
+            import rerun  # noqa: F401  # before anything is read
+    run = RunContents.read(folder.absolute())
+    suffix = ".rrd" if given.rrd else ".html"
+    out = given.out and given.out.expanduser()
+    if out is not None:
+        require_writable([out], [suffix], prefix="replay_")
+    replay = replay_of(run, given.question, given.scan_root and given.scan_root.expanduser())
+    episode = replay.answer.episode
+    turns = counted(len(replay.answer.turns), "turn")
+    out = (out or replay_file(run.folder, str(episode)).with_suffix(suffix)).absolute()
+    if given.rrd:
+        with writing(out) as draft:
+            write_rerun(replay, draft)
+    else:
+        write_text(out, page(replay))
+    for sentence in replay.missing:
+        log.warning("%s", sentence)
+    log.info("Replay of %s (%s, %.1f MB): %s", episode, turns, out.stat().st_size / 1e6, out)
+    return 0

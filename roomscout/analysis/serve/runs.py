@@ -1,7 +1,12 @@
-"""The list of the runs in a folder, with their scores, and the report of each, which is read when it is opened."""
+"""The verb `roomscout serve`: a run, or the list of the runs in a folder, with the report of each when it is opened."""
 
+import argparse
 import hashlib
+import logging
+import sys
+import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from itertools import count
@@ -14,11 +19,18 @@ from roomscout.analysis.report.scores import about_in_words
 from roomscout.analysis.report.writer import style_addresses, templates
 from roomscout.analysis.serve.live import LiveRun, Progress, Stamp, asset, journals_of, stamps_of
 from roomscout.analysis.titles import answering, asked_in_words, controls_of
+from roomscout.analysis.verbs import add_run, chosen_run
+from roomscout.base.interrupts import acted_on_interrupt
 from roomscout.base.tables import interval_in_words
-from roomscout.base.web import Page, Site
+from roomscout.base.text import log_to_stream
+from roomscout.base.verbs import Parser
+from roomscout.base.web import ADDRESS, Page, Site, server_on
 from roomscout.runs import RunError
 from roomscout.runs.reader import run_folders
 
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 8765
 MOST_OPENED = 4  # the most runs of a folder whose questions and answers are kept in memory; others are read again
 
 
@@ -140,3 +152,32 @@ def _version(runs: list[ListedRun]) -> str:
 
 def _template() -> Any:
     return templates("roomscout.analysis.serve").get_template("runs.html.j2")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until Ctrl-C or SIGTERM, then return 0. Raises RunError, or PortError if the port cannot be used."""
+    parser = Parser(prog="roomscout serve")
+    add_run(parser, "a run folder, a folder of run folders")
+    parser.add_argument(
+        "--port", metavar="N", type=_port, default=DEFAULT_PORT, help=f"0 for any free port ({DEFAULT_PORT})"
+    )
+    given = parser.parse_intermixed_args(arguments)
+    log_to_stream(sys.stdout)
+    try:
+        folder = chosen_run(given).absolute()
+        with (
+            tempfile.TemporaryDirectory(prefix="roomscout_serve_") as drafts,
+            server_on(given.port, site_of(folder, Path(drafts))) as server,
+        ):
+            log.info("Serving %s at http://%s:%d/ (Ctrl-C ends it)", folder, ADDRESS, server.server_port)
+            server.serve_forever()
+    except KeyboardInterrupt:
+        acted_on_interrupt()
+        log.info("Stopped serving; the run is not affected.")
+    return 0
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: name one between 0 and 65535")
+    return int(text)
