@@ -62,9 +62,6 @@ class Given:
 class StudiedCommand:
     """The main command of this package, and what its flags mean."""
 
-    answer_settings: Sequence[str] = tuple(name for name in ANSWER_SETTINGS if SETTINGS[name].study == "cell")
-    """The settings of a cell that could change an answer or its score."""
-
     def __init__(self) -> None:
         self.words: Sequence[str] = script_words()
         self._workers = Workers()
@@ -177,7 +174,7 @@ def open_study(folder: Path, name: str, given: Given, command: StudiedCommand) -
     if taken := [flag(name) for name in given.settings if name in decided]:
         raise RunError(f"the study {name} sets {', '.join(taken)} itself: leave that out")
     if begun is not None:
-        _require_same(begun, folder, name, given, command)
+        _require_same(begun, folder, name, given)
     settings = command.completed({**(begun["settings"] if begun else {}), **given.settings, **preset.shared})
     if preset.takes_moves_of and settings["moves_of"] is None:
         raise RunError(f"{name} also shows the model another's path: add --moves-of RUN, a run over the same questions")
@@ -211,11 +208,11 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise RunError(f"{path} is damaged ({error}): name another folder for a new study") from None
 
 
-def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Given, command: StudiedCommand) -> None:
+def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Given) -> None:
     """Raise RunError naming the first difference if a study was begun with another preset or other settings."""
     if begun["preset"] != name:
         raise RunError(f"{folder} is a study of {begun['preset']}, not {name}: name another folder")
-    for setting in command.answer_settings:
+    for setting in ANSWER_SETTINGS:
         before = begun["settings"].get(setting)
         now = given.settings.get(setting, before)
         if before != now:
