@@ -55,20 +55,20 @@ def see(reader: RunReader) -> Seen:
     sights: dict[EpisodeId, Sight] = {}
     computed = 0
     for scan, answers in _by_scan(reader):
+        scene_name = answers[0][0].scene_name
         try:
-            boxes = known.of(Path(scan.file), answers[0].row.scene_name)
+            boxes = known.of(Path(scan.file), scene_name)
         except BoxError as error:
             missing.append(f"{error}.")
             boxes = ()
-        wanted = {answer.row.episode: answer.made_of(scan, boxes, camera) for answer in answers}
+        wanted = {row.episode: _made_of(row, turns, scan, boxes, camera) for row, turns in answers}
         fresh = {episode: sight for episode, sight in kept.items() if sight.made_of == wanted.get(episode)}
         if len(fresh) < len(wanted):
             try:
-                views = _ScanViews(scan, answers[0].row.scene_name, boxes, facts, camera)
-                for answer in answers:
-                    episode = answer.row.episode
-                    if episode not in fresh:
-                        fresh[episode] = _sight_of(answer, views, wanted[episode])
+                views = _ScanViews(scan, scene_name, boxes, facts, camera)
+                for row, turns in answers:
+                    if row.episode not in fresh:
+                        fresh[row.episode] = _sight_of(row, turns, views, wanted[row.episode])
                         computed += 1
             except Open3DError as error:
                 raise RunError(str(error)) from None
@@ -95,25 +95,21 @@ def save(folder: Path, seen: Seen) -> None:
         run.export(None)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    row: ResultRow
-    turns: tuple[Turn, ...]
-
-    def made_of(self, scan: ScanRecord, boxes: Sequence[ObjectBox], camera: Intrinsics) -> str:
-        """A hash of everything that the sight of the answer depends on."""
-        row = self.row
-        poses = [asdict(turn.pose) for turn in self.turns]
-        content = [VERSION, scan.sha256, list(map(asdict, boxes)), asdict(camera), poses, row.question, row.options]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+def _made_of(
+    row: ResultRow, turns: Sequence[Turn], scan: ScanRecord, boxes: Sequence[ObjectBox], camera: Intrinsics
+) -> str:
+    """A hash of everything that the sight of an answer depends on."""
+    poses = [asdict(turn.pose) for turn in turns]
+    content = [VERSION, scan.sha256, list(map(asdict, boxes)), asdict(camera), poses, row.question, row.options]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
-def _by_scan(reader: RunReader) -> Iterator[tuple[ScanRecord, list[_Answer]]]:
-    """The finished answers with turns, grouped by scan and read one group at a time."""
+def _by_scan(reader: RunReader) -> Iterator[tuple[ScanRecord, list[tuple[ResultRow, list[Turn]]]]]:
+    """The rows and turns of the finished answers with turns, grouped by scan and read one group at a time."""
     with_scan = [(scan, row) for row in reader.rows if (scan := reader.scan(row.episode)) is not None]
     for group in grouped(((scan.file, scan.sha256), (scan, row)) for scan, row in with_scan).values():
         scan, _ = group[0]
-        yield scan, [_Answer(row, tuple(reader.turns(row.episode))) for _, row in group]
+        yield scan, [(row, reader.turns(row.episode)) for _, row in group]
 
 
 class _ScanViews:
@@ -139,8 +135,8 @@ class _ScanViews:
         return self._seen[pose]
 
 
-def _sight_of(answer: _Answer, views: _ScanViews, made_of: str) -> Sight:
-    seen = [views.at(turn.pose) for turn in answer.turns]
+def _sight_of(row: ResultRow, turns: Sequence[Turn], views: _ScanViews, made_of: str) -> Sight:
+    seen = [views.at(turn.pose) for turn in turns]
     surface = np.logical_or.accumulate([points for _, points in seen]).mean(axis=1)
     pixels = np.stack([pixels for pixels, _ in seen])
     place_of = {id(box): place for place, box in enumerate(views.boxes)}
@@ -149,7 +145,6 @@ def _sight_of(answer: _Answer, views: _ScanViews, made_of: str) -> Sight:
         of_each = (pixels[:, place_of[id(box)]] for box in needed.boxes)
         return SeenObjects(needed.category, needed.enough, tuple(tuple(map(int, counts)) for counts in of_each))
 
-    row = answer.row
     camera = views.camera
     return Sight(
         row.number,
