@@ -135,14 +135,9 @@ class Dot:
     about: str = ""  # what is shown over it, by default its name, its value and its interval
     radius: float = 5  # in pixels
 
-    @property
-    def in_words(self) -> str:
-        """The value and its interval, such as "41.2 (38.0 to 44.1)"."""
-        return with_interval(self.value, self.interval)
-
     def draw(self, drawing: Drawing, x: float, y: float, css: str = "dot") -> None:
         """Draw it at a place."""
-        drawing.circle(x, y, self.radius, css, self.about or f"{self.name}: {self.in_words}")
+        drawing.circle(x, y, self.radius, css, self.about or f"{self.name}: {with_interval(self.value, self.interval)}")
 
 
 def dot_plot(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from roomscout.analysis.report.svg import Dot, Drawing, Scale, dot_plot, steps_axis, ticks, x_axis, y_axis
-from roomscout.analysis.study.tables import Losses, Results, most_in
+from roomscout.analysis.study.tables import Losses, Results, in_words, most_in
 from roomscout.scoring.intervals import INTERVAL, Estimate
 
 NAME_PX, PANEL_PX, GAP_PX, ROW_PX, TOP_PX = 7, 132, 18, 24, 30
@@ -125,7 +125,7 @@ def _losses(losses: Losses) -> str:
             middle = TOP_PX + ROW_PX * (row + 0.5)
             low_end, high_end = sorted((scale(0), scale(loss.percent)))
             css = "bar" if step == most_in(of_score) else "bar lesser"
-            drawing.rect(low_end, middle - 7, high_end - low_end, 14, css, f"{step}: {_dot(loss).in_words}")
+            drawing.rect(low_end, middle - 7, high_end - low_end, 14, css, f"{step}: {in_words(loss)}")
             if loss.interval:
                 drawing.whisker(scale, loss.interval, middle)
         drawing.line(scale(0), TOP_PX - 4, scale(0), bottom, "axis")
