@@ -57,9 +57,7 @@ class Rescored:
 
 
 def main(
-    arguments: Sequence[str],
-    open_judge: Callable[[str, str, str], Ask] | None = None,
-    when_judged: Callable[[Path], None] = lambda folder: None,
+    arguments: Sequence[str], open_judge: Callable[[str, str, str], Ask], when_judged: Callable[[Path], None]
 ) -> int:
     """Run the verb; returns 0. `open_judge` opens the judge of --judge, from its model, the URL of its server and the
     environment variable with the API key; `when_judged` is called for it. The marks and the price are kept in the run
@@ -79,7 +77,7 @@ def main(
     if options.prices is not None and (reader.facts.asks_model or options.judge is None):
         log.info("%s", price_run(reader, options.prices))
         when_judged(reader.folder)
-    if open_judge is not None and options.judge is not None:
+    if options.judge is not None:
         ask = open_judge(options.judge, options.judge_url, options.judge_key_env)
         rows = [answer.row for answer in parsed]
         log.info("%s", judge_run(reader.folder, options.judge, ask, rows, options.replace_marks, options.prices))
