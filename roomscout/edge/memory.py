@@ -233,7 +233,7 @@ class Planner:
     @property
     def _estimates_text(self) -> bool:
         """Whether a known checkpoint is planned for that is not on this machine."""
-        return self.previews and self.checkpoint.lacks_tokenizer
+        return self.previews and self.checkpoint is not None and self.checkpoint.lacks_tokenizer
 
     def _image_tokens(self, of_one: int) -> int:
         """The tokens of a turn's images, of which each has `of_one`; a video has as many for two frames and a time."""

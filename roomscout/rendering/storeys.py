@@ -30,7 +30,9 @@ BUILT_M, BUILT_SHARE, DENSE_SHARE, BUILT_MARGIN_M = 1.0, 0.25, 0.4, 0.5
 class HasFloor(Protocol):
     """What has a floor."""
 
-    floor_z_m: float  # its height, metres
+    @property
+    def floor_z_m(self) -> float:
+        """The height of the floor, metres."""
 
 
 Floor = TypeVar("Floor", bound=HasFloor)
