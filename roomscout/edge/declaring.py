@@ -1,15 +1,14 @@
 """How a setting is declared: its type, default, help and role, and what it needs and excludes."""
 
-import ast
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
-from itertools import pairwise
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+
+from pydantic import ConfigDict
+
+from roomscout.base.record import adapter_of
 
 EngineName = Literal["transformers", "openai", "vllm"]
 
@@ -68,24 +67,15 @@ def setting(
 class Section:
     """Settings that are used together, with a title, and advice on when to use them, for the help."""
 
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
     title: ClassVar[str]
     advice: ClassVar[str] = ""
 
     @classmethod
     def helps(cls) -> dict[str, str]:
         """The help of each setting by name: the docstrings below them."""
-        parsed = next(each for each in _classes(inspect.getfile(cls)) if each.name == cls.__name__)
-        return {
-            ast.unparse(each.target): " ".join(ast.literal_eval(below.value).split())
-            for each, below in pairwise(parsed.body)
-            if isinstance(each, ast.AnnAssign) and isinstance(below, ast.Expr)
-        }
-
-
-@cache
-def _classes(file: str) -> list[ast.ClassDef]:
-    """The classes of a module, parsed once for all its sections."""
-    return [each for each in ast.parse(Path(file).read_text()).body if isinstance(each, ast.ClassDef)]
+        described = adapter_of(cls).json_schema()["properties"]
+        return {name: " ".join(each["description"].split()) for name, each in described.items()}
 
 
 def alternatives(hint: Any) -> list[Any]:
