@@ -363,29 +363,17 @@ class Prompts:
 
 def _stand_ins(controls: Controls) -> dict[str, str]:
     """The one table of variants: by a field of Prompts or OutcomePrompts, or a part of `remaining_turns`, the field of
-    Variants that stands in for it; empty for no text. Of the rows that apply, the last one that has a field counts."""
-    watches = not controls.model_moves
-    rows = (
-        (
-            controls.model_moves and not controls.translation,
-            {"system": "turning", "last_turn": "last_turning", "count": "count_turning"},
-        ),
-        (
-            controls.model_moves and controls.min_turns > 0,
-            {"rule": "rule_early", "not_counted": "not_counted_early"},
-        ),
-        (
-            watches,
-            {"system": "watching", "last_turn": "last_watching", "count": "count_watching", "rule": "rule_watching"}
-            | {"unreadable": "unreadable", "not_counted": "not_counted", "clamped": "", "view": ""},
-        ),
-        (watches and controls.moves == "none", {"system": "one_view", "last_turn": "last_one_view"}),
-        (watches and controls.at_once, {"system": "at_once", "last_turn": "last_at_once", "view": "view"}),
-    )
-    stand_ins: dict[str, str] = {}
-    for applies, variants in rows:
-        if applies:
-            stand_ins |= variants
+    Variants that stands in for it; empty for no text."""
+    if controls.model_moves:
+        turning = {"system": "turning", "last_turn": "last_turning", "count": "count_turning"}
+        early = {"rule": "rule_early", "not_counted": "not_counted_early"}
+        return ({} if controls.translation else turning) | (early if controls.min_turns > 0 else {})
+    stand_ins = {"system": "watching", "last_turn": "last_watching", "count": "count_watching", "rule": "rule_watching"}
+    stand_ins |= {"unreadable": "unreadable", "not_counted": "not_counted", "clamped": "", "view": ""}
+    if controls.moves == "none":
+        stand_ins |= {"system": "one_view", "last_turn": "last_one_view"}
+    if controls.at_once:
+        stand_ins |= {"system": "at_once", "last_turn": "last_at_once", "view": "view"}
     return stand_ins
 
 
