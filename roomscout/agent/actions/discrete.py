@@ -1,5 +1,7 @@
 """Steps of a fixed size by their names, several in one reply."""
 
+from collections.abc import Collection
+
 from roomscout.agent.actions.space import ActionSpace, Fields, Key, Place, Read, shown
 from roomscout.envs.actions import PITCH_LIMIT_DEG, CameraMove
 
@@ -24,19 +26,6 @@ _LINES = (
 )
 
 
-def _key(names: list[str], example: str) -> dict[str, Key]:
-    step = "(" + " | ".join(rf'"{name}"' for name in names) + ")"
-    pattern = f"({'|'.join(names)})"
-    return {
-        "actions": Key(
-            example=example,
-            still="",
-            grammar=rf'"\"" ({step} ("|" {step}){{0,{MOST - 1}}})? "\""',
-            schema={"type": "string", "pattern": rf"^({pattern}(\|{pattern}){{0,{MOST - 1}}})?$"},
-        )
-    }
-
-
 def read(fields: Fields, place: Place) -> Read:
     """The steps of `actions` in their order; a reply that is done needs none."""
     said = fields.get("actions")
@@ -52,18 +41,22 @@ def read(fields: Fields, place: Place) -> Read:
     return Read(CameraMove.in_order([STEPS[name] for name in names]))
 
 
-DISCRETE = ActionSpace(
-    name="discrete",
-    keys=_key(list(STEPS), "turn_left|move_forward"),
-    lines=_LINES % (", ".join(STEPS), f"The four that move go {STEP_M:g} m without turning; "),
-    read=read,
-    turning=ActionSpace(
+def _space(names: Collection[str], example: str, more: str = "", turning: ActionSpace | None = None) -> ActionSpace:
+    """The space of the steps of these names; `more` is what the prompt says of those that move."""
+    step = "(" + " | ".join(rf'"{name}"' for name in names) + ")"
+    pattern = f"({'|'.join(names)})"
+    grammar = rf'"\"" ({step} ("|" {step}){{0,{MOST - 1}}})? "\""'
+    schema = {"type": "string", "pattern": rf"^({pattern}(\|{pattern}){{0,{MOST - 1}}})?$"}
+    return ActionSpace(
         name="discrete",
-        keys=_key(list(TURNS), "turn_left|look_down"),
-        lines=_LINES % (", ".join(TURNS), ""),
+        keys={"actions": Key(example, "", grammar, schema)},
+        lines=_LINES % (", ".join(names), more),
         read=read,
+        turning=turning,
+        fallback=TURNS["turn_left"],
         pitches=True,
-    ),
-    fallback=TURNS["turn_left"],
-    pitches=True,
-)
+    )
+
+
+_MOVING = f"The four that move go {STEP_M:g} m without turning; "
+DISCRETE = _space(STEPS, "turn_left|move_forward", _MOVING, turning=_space(TURNS, "turn_left|look_down"))
