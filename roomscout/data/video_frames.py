@@ -127,7 +127,9 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> Frames:
         )
     wanted = sampled(total, frames)
     fps = float(rate) if rate else None
-    record = FramesRecord(str(path), _sha256([path]), total, wanted, fps)
+    with _reading(path), path.open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    record = FramesRecord(str(path), sha256, total, wanted, fps)
     return record, tuple(made[place] for place in wanted)
 
 
@@ -141,12 +143,16 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize, root: Path | None
         raise VideoError(f"{path} has no frame: put images of {', '.join(sorted(IMAGE_SUFFIXES))} there")
     wanted = _chosen(path, len(files), frames)
     made = {}
+    digests = []
     own = own_folders(root or path)
     for place in dict.fromkeys(wanted):
         with _reading(files[place]):
             require_own(files[place], own, WHOSE, MOST_BYTES)
-            made[place] = Shot(FRAME, size.fitted(opened(files[place].read_bytes())))
-    record = FramesRecord(str(path), _sha256([files[place] for place in made]), len(files), wanted)
+            data = files[place].read_bytes()
+            made[place] = Shot(FRAME, size.fitted(opened(data)))
+        digests.append((files[place].name, hashlib.sha256(data).hexdigest()))
+    sha256 = digests[0][1] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()
+    record = FramesRecord(str(path), sha256, len(files), wanted)
     return record, tuple(made[place] for place in wanted)
 
 
@@ -179,15 +185,6 @@ def _chosen(path: Path, total: int, frames: int) -> tuple[int, ...]:
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
-
-
-def _sha256(files: Sequence[Path]) -> str:
-    """A hash of one file's bytes, or of the names and bytes of several; raises VideoError."""
-    digests = []
-    for path in files:
-        with _reading(path), path.open("rb") as content:
-            digests.append((path.name, hashlib.file_digest(content, "sha256").hexdigest()))
-    return digests[0][1] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()
 
 
 def _decoded(path: Path, wanted: Sequence[int], size: FrameSize) -> tuple[dict[int, Shot], int]:
