@@ -72,11 +72,15 @@ def parse_all(
     for number, row in rows:
         place = f"{name}, {noun} {number}"
         try:
-            if why := _why_left_out(row, place, benchmark):
-                left_out[why] += 1
-                continue
-            ours = _in_our_columns(row, place, benchmark)
-            question = _parse_row(ours, number, place, benchmark, source)
+            if isinstance(row, QuestionError):
+                raise row
+            if not is_as_given(row):
+                if why := _why_left_out(row, place, benchmark):
+                    left_out[why] += 1
+                    continue
+                with at(place), code_of_others(f"the read_row of {benchmark.title}", QuestionError, QuestionError):
+                    row = benchmark.read_row(row)
+            question = _parse_row(row, number, place, benchmark, source)
             with at(f"{place} (id {question.id})"):
                 if question.id in first_row:
                     raise QuestionError(f"{noun} {first_row[question.id]} has the same id")
@@ -104,12 +108,8 @@ def parse_all(
     return questions
 
 
-def _why_left_out(row: QuestionRow | QuestionError, place: str, benchmark: Benchmark) -> str:
+def _why_left_out(row: QuestionRow, place: str, benchmark: Benchmark) -> str:
     """Why the benchmark does not ask a row; empty if it does. Raises QuestionError for a row without its columns."""
-    if isinstance(row, QuestionError):
-        raise row
-    if is_as_given(row):
-        return ""
     with at(place):
         optional = (*OPTIONAL_COLUMNS, *SCENE_COLUMNS) if row.get("scan") else OPTIONAL_COLUMNS
         if missing := [column for column in benchmark.columns if column not in row and column not in optional]:
@@ -117,15 +117,6 @@ def _why_left_out(row: QuestionRow | QuestionError, place: str, benchmark: Bench
             raise QuestionError(f"missing column {listed(missing)}; {benchmark.title}'s columns are {columns}")
         with code_of_others(f"the leaves_out of {benchmark.title}", QuestionError, (QuestionError, ValueError)):
             return benchmark.leaves_out(row)
-
-
-def _in_our_columns(row: QuestionRow | QuestionError, place: str, benchmark: Benchmark) -> QuestionRow:
-    """A row as the benchmark's `read_row` reads it."""
-    assert not isinstance(row, QuestionError), "rows that cannot be read are raised before"
-    if is_as_given(row):
-        return row
-    with at(place), code_of_others(f"the read_row of {benchmark.title}", QuestionError, QuestionError):
-        return benchmark.read_row(row)
 
 
 def _number_as_text(value: object) -> object:
