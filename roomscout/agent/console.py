@@ -30,11 +30,6 @@ class _Console(Console):
         # rich prints nothing at all where COLUMNS is 0, as in containers and under job schedulers.
         super().__init__(highlight=False, width=80 if os.environ.get("COLUMNS") == "0" else None)
 
-    @property
-    def can_redraw(self) -> bool:
-        """Whether lines can be drawn again: not in a file, also with FORCE_COLOR, and not where TERM is dumb."""
-        return self.is_terminal and self.file.isatty() and not self.is_dumb_terminal
-
     def on_broken_pipe(self) -> None:
         """Stop printing."""
         self.quiet = True

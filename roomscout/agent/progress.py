@@ -52,6 +52,8 @@ class Progress:
         self._in_notebook = shown and console.is_jupyter
         self._cell: DisplayHandle | None = None
         self._drawn_at = -math.inf
+        # Lines are not drawn again in a file, also with FORCE_COLOR, nor where TERM is dumb.
+        redraws = shown and console.is_terminal and console.file.isatty() and not console.is_dumb_terminal
         self._bar = RichProgress(
             TextColumn(self._noun, markup=False),
             BarColumn(),
@@ -59,7 +61,7 @@ class Progress:
             TextColumn("{task.fields[score]}", markup=False),
             TimeRemainingColumn(),
             console=console,
-            disable=not (shown and console.can_redraw),
+            disable=not redraws,
         )
         self._has_bar = not self._bar.disable or self._in_notebook
         self._level = logging.INFO if shown and not self._has_bar else logging.DEBUG

@@ -289,7 +289,10 @@ def _work_of(session: Session, opened: Opened, journal: Journal) -> tuple[Run, S
     policy = opened.policy
     assert policy is not None, "the policy of a run decides"
     pool = session.stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
-    budget = _budget(spec.record, journal)
+    budget = None
+    if spec.record.price is not None and isinstance(journal, RunWriter):
+        amount = math.inf if spec.record.budget is None else spec.record.budget
+        budget = Budget(spec.record.price, amount, journal.reader.all_turns())
     run = Run(opened.library, policy, journal, pool, schedule.anytime, turn_begins=session.show, budget=budget)
     number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
@@ -323,14 +326,6 @@ def _work_of(session: Session, opened: Opened, journal: Journal) -> tuple[Run, S
         policy.lane,
         more,
     )
-
-
-def _budget(record: RecordSpec, journal: Journal) -> Budget | None:
-    """What the answers so far have cost; None without a price, and in memory."""
-    if record.price is None or not isinstance(journal, RunWriter):
-        return None
-    amount = math.inf if record.budget is None else record.budget
-    return Budget(record.price, amount, journal.reader.all_turns())
 
 
 def _stopped(error: Exception, run_log: RunWriter, facts: SessionFacts) -> Outcome:

@@ -187,7 +187,9 @@ class _Batch:
         run = self.run
         with failing(state):
             turn = state.take_turn(decide(), self.ids, answer)
-            record_turn(state, run, self.waited)
+            scan = run.library.scan_file(state.question) if turn.turn == 0 else None
+            recorded = replace(turn, scan=scan, seconds=replace(turn.seconds, **self.waited))
+            run.log.turn(state.episode, recorded, state.recorded_messages())
             run.turn_taken()
             run.failures.turn_taken()
             log_turn(state, turn)
@@ -200,15 +202,6 @@ class _Batch:
             wait(self.pending)
         for future in self.pending:
             future.result()
-
-
-def record_turn(state: QuestionState, run: Run, waited: Mapping[str, float]) -> None:
-    """Record a question's last turn, with what the engine `waited` before it, and with turn 0 its scan file, if any."""
-    turn = state.turns[-1]
-    turn = replace(turn, seconds=replace(turn.seconds, **waited))
-    if turn.turn == 0:
-        turn = replace(turn, scan=run.library.scan_file(state.question))
-    run.log.turn(state.episode, turn, state.recorded_messages())
 
 
 def forced_answers(

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 
 from roomscout import SCRIPT
 from roomscout.base.errors import UsageError
@@ -34,9 +35,7 @@ class Verb:
 
     def load(self) -> Callable[[Sequence[str]], int]:
         """What carries it out, and returns the exit status; imports its module."""
-        module, _, function = self.target.partition(":")
-        main: Callable[[Sequence[str]], int] = getattr(importlib.import_module(module), function)
-        return main
+        return resolve_name(self.target)
 
 
 GROUPS = {

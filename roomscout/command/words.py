@@ -2,7 +2,7 @@
 
 import argparse
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,10 +114,11 @@ def in_verbs(argv: Sequence[str]) -> list[str]:
     given = VERB_WORDS | read_words(rest) | {name: value for name, value in vars(typed).items() if value is not None}
     for one, other in CONFLICTS:
         if given[one] and given[other]:
-            raise UsageError(f"{_shown(one, given)} conflicts with {_shown(other, given)}: leave one of them out")
+            conflict = f"{flag(one, given[one])} conflicts with {flag(other, given[other])}"
+            raise UsageError(f"{conflict}: leave one of them out")
     for name, needed in NEEDS.items():
         if given[name] and not given[needed]:
-            raise UsageError(f"{_shown(name, given)} needs {flag(needed)}")
+            raise UsageError(f"{flag(name, given[name])} needs {flag(needed)}")
 
     def flags(*names: str) -> list[str]:
         return flags_giving({name: given[name] for name in names})
@@ -139,9 +140,3 @@ def in_verbs(argv: Sequence[str]) -> list[str]:
         "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or --continue; "
         "roomscout help has examples"
     )
-
-
-def _shown(name: str, given: Mapping[str, Any]) -> str:
-    value = given[name]
-    text = " ".join(value) if isinstance(value, list) else value
-    return flag(name, text)

@@ -34,11 +34,6 @@ class Picture:
     file: str
     sha256: str = ""
 
-    @property
-    def identity(self) -> str:
-        """What a fingerprint of questions has of it, wherever its file is."""
-        return Path(self.file).name if self.sha256 in ("", MADE) else self.sha256
-
     @classmethod
     def read(cls, cell: Any) -> tuple[Self, ...]:
         """The pictures in a cell of the column `images`: a file name, several with | between, a list of them, or its

@@ -194,7 +194,9 @@ def fingerprint(questions: Iterable[Question]) -> str:
     for question in questions:
         row = question.row
         if question.images:
-            row["images"] = [image.identity for image in question.images]
+            row["images"] = [
+                Path(image.file).name if image.sha256 in ("", MADE) else image.sha256 for image in question.images
+            ]
         rows.append(row)
     content = json.dumps(rows, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

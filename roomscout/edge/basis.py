@@ -169,7 +169,9 @@ def asked_of(settings: Settings, benchmark: Benchmark, request: Request) -> Ques
     those that are given; or those that the settings choose. Raises QuestionError, SettingError for too few scenes, and
     RunError if a run that resumes was begun with others."""
     run = request.run
-    if run is None or request.questions_named or _is_other_file(settings, run.facts.config["questions"]):
+    begun = run and run.facts.config["questions"]
+    is_other_file = settings.questions != (begun and Path(begun))
+    if run is None or request.questions_named or is_other_file:
         selection = request.questions or selected(settings, benchmark)
     else:
         selection = Selection.all_of(run.questions)
@@ -183,7 +185,3 @@ def selected(settings: Settings, benchmark: Benchmark) -> Selection:
     """The questions that the settings choose, and all those of their source; raises QuestionError."""
     filters: Any = {name: getattr(settings, name) for name in FILTERS}
     return select_questions(settings.questions, benchmark, **filters)
-
-
-def _is_other_file(settings: Settings, begun: str | None) -> bool:
-    return settings.questions != (None if begun is None else Path(begun))

@@ -93,10 +93,11 @@ def schedule_of(basis: Basis, memory: MemoryPlan) -> ScheduleSpec:
     few = None if settings.concurrency == "auto" else settings.concurrency
     if few is None and memory.model is not None and memory.model.device.startswith("cpu"):
         few = memory.batch_size  # on a CPU, fewer calls are not worth the padding of batches of different turns
+    turns = settings.steps + 1
     return ScheduleSpec(
         steps=settings.most_moves if settings.on_video else settings.steps,
         batch_size=memory.batch_size,
-        max_batched_turns=settings.last_batched_turn + 1,
+        max_batched_turns=turns if settings.max_batched_turns == "all" else min(settings.max_batched_turns, turns),
         refill=settings.refill,
         concurrency=few,
         anytime=settings.anytime,

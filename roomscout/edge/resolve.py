@@ -34,9 +34,10 @@ def resolve(
     settings = read_saved(given, source)
     if saved is not None:
         settings = replace(saved, **{name: getattr(settings, name) for name in given})
-    if saved is not None:
         settings = _as_begun(saved, located(settings))
-    require_no_conflict(settings, saved is not None, one_scan)
+    why = next(Conflicts(settings, saved is not None, one_scan).sentences(), None)
+    if why is not None:
+        raise ConfigError(why)
     return settings if saved is not None else located(settings)
 
 
@@ -63,7 +64,9 @@ def read_saved(values: Mapping[str, Any], source: Source) -> Settings:
         for problem in error.errors():
             by_name.setdefault(str(problem["loc"][0]), []).append(problem)
     problems = {name: _in_words(name, problems, values[name]) for name, problems in by_name.items()}
-    problems |= {name: _no_such(name) for name in unknown}
+    for name in unknown:
+        fix = did_you_mean(flag(name), map(flag, SETTINGS), "--help lists all of them")
+        problems[name] = f"there is no setting {flag(name)}; {fix}"
     if not problems:
         return settings
     texts = list[str]()
@@ -77,11 +80,6 @@ def read_saved(values: Mapping[str, Any], source: Source) -> Settings:
 def _several(name: str, value: Any) -> Any:
     """The value of a setting that takes several; one text stands for a list of one."""
     return (str(value),) if name in SEVERAL and isinstance(value, str | Path) else value
-
-
-def _no_such(name: str) -> str:
-    fix = did_you_mean(flag(name), map(flag, SETTINGS), "--help lists all of them")
-    return f"there is no setting {flag(name)}; {fix}"
 
 
 def _in_words(name: str, problems: list[Any], value: Any) -> str:
@@ -165,20 +163,13 @@ OTHER_CONFLICTS: tuple[tuple[Callable[[Settings], object], str], ...] = (
 """Conflicts that no term expresses."""
 
 
-def require_no_conflict(settings: Settings, resumed: bool = False, one_scan: bool = False) -> None:
-    """Raise ConfigError with the first conflict between settings of a run, perhaps `resumed`, or about `one_scan`."""
-    why = next(Conflicts(settings, resumed, one_scan).sentences(), None)
-    if why is not None:
-        raise ConfigError(why)
-
-
 @dataclass(frozen=True)
 class Conflicts:
-    """The conflicts between settings."""
+    """The conflicts between settings of a run, perhaps `resumed`, or about `one_scan`."""
 
     settings: Settings
-    resumed: bool = False
-    one_scan: bool = False
+    resumed: bool
+    one_scan: bool
 
     def sentences(self) -> Iterator[str]:
         """Each conflict in a sentence."""

@@ -102,11 +102,6 @@ class Settings(
         kept = self.keep_views
         return self.most_images if kept is None else min(self.most_images, (kept + 1) * self.images_a_turn)
 
-    @property
-    def last_batched_turn(self) -> int:
-        """Index of the last batched turn; -1 if there is none."""
-        return self.steps if self.max_batched_turns == "all" else min(self.max_batched_turns - 1, self.steps)
-
 
 SECTIONS = tuple(kind for kind in reversed(Settings.__mro__[1:]) if issubclass(kind, Section) and kind is not Section)
 """The sections, in the order of the help."""

@@ -114,11 +114,6 @@ def _generation(value: Any) -> Any:
     return tuple(f"{name}={found[name]}" for name in GENERATION if name in found)
 
 
-def _see(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The view first, the others as given."""
-    return (VIEW, *dict.fromkeys(name for name in names if name != VIEW))
-
-
 def _auto(value: Any) -> Any:
     """The word auto alone, of a setting that takes several words or it."""
     return "auto" if value in (("auto",), ["auto"]) else value
@@ -199,7 +194,7 @@ See = Annotated[
     tuple[Literal[VIEW, *MODALITY_NAMES], ...],  # type: ignore[valid-type]
     BeforeValidator(_split),
     AfterValidator(_each_once),
-    AfterValidator(_see),
+    AfterValidator(lambda names: (VIEW, *(name for name in names if name != VIEW))),
 ]
 Given = Annotated[
     tuple[Literal[*GIVEN_NAMES], ...],  # type: ignore[valid-type]
