@@ -98,7 +98,6 @@ def server_on(port: int, site: Site, host: str = ADDRESS, tokens: Collection[str
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True  # browsers keep connections open
     request_queue_size = 128  # of connections not accepted yet: many people may reply at once
 
     def server_bind(self) -> None:
