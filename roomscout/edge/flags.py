@@ -54,17 +54,14 @@ def read_words(argv: Sequence[str]) -> dict[str, Any]:
 
 def _words_of(in_file: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
     """What a YAML file says to do, by the names of VERB_WORDS; raises ConfigError."""
-    return {name: _word(name, value, config) for name, value in in_file.items() if name in VERB_WORDS}
-
-
-def _word(name: str, value: Any, config: Path | None) -> Any:
-    """The value of a word in a YAML file, where all values are text."""
-    if value is None or not isinstance(VERB_WORDS[name], bool):
-        return VERB_WORDS[name] if value is None else value
-    try:
-        return adapter_of(bool).validate_python(value)
-    except ValidationError:
-        raise ConfigError(f"--config {config}: {flag(name)} takes yes or no, got {value}") from None
+    words = {name: value for name, value in in_file.items() if name in VERB_WORDS and value is not None}
+    for name, value in words.items():
+        if isinstance(VERB_WORDS[name], bool):  # all values are text
+            try:
+                words[name] = adapter_of(bool).validate_python(value)
+            except ValidationError:
+                raise ConfigError(f"--config {config}: {flag(name)} takes yes or no, got {value}") from None
+    return words
 
 
 def with_axes(argv: Sequence[str]) -> list[str]:
@@ -88,11 +85,9 @@ def flags_parser(
         usage=f"{usage} [-h] [OPTIONS]",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    parser.add_argument("-h", "--help", action="help", help="show this help message and exit")
     parser.add_argument(
         "--config", type=Path, metavar="FILE.yaml", help="read settings from a YAML file; flags take precedence"
     )

@@ -220,11 +220,14 @@ class Planner:
             opening = self.checkpoint.count_tokens(longest)
         squares = math.prod(math.ceil(side / SERVED_SIDE) for side in settings.view_size)
         of_one = squares if model is None else model.image_tokens(*settings.view_size)
+        images = of_one * settings.images_a_turn
+        if self.native:  # a video has as many for two frames and a time
+            images = (max(of_one, LEAST_VIDEO_TOKENS) + TIME_TOKENS) * math.ceil(settings.images_a_turn / 2)
         pictures = self.questions.pictures * (of_one + PICTURE_TOKENS)
         return ConversationSize(
             first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes) + pictures,
             turn_text_tokens=TURN_TEXT_TOKENS,
-            image_tokens=self._image_tokens(of_one),
+            image_tokens=images,
             reply_tokens=int(settings.max_new_tokens),
             turns=settings.most_moves + 1,
             keep_views=settings.keep_views,
@@ -234,13 +237,6 @@ class Planner:
     def _estimates_text(self) -> bool:
         """Whether a known checkpoint is planned for that is not on this machine."""
         return self.previews and self.checkpoint is not None and self.checkpoint.lacks_tokenizer
-
-    def _image_tokens(self, of_one: int) -> int:
-        """The tokens of a turn's images, of which each has `of_one`; a video has as many for two frames and a time."""
-        images = self.settings.images_a_turn
-        if not self.native:
-            return of_one * images
-        return (max(of_one, LEAST_VIDEO_TOKENS) + TIME_TOKENS) * math.ceil(images / 2)
 
 
 def at_once(concurrency: int | Literal["auto"], questions: QuestionSpec) -> int:

@@ -98,7 +98,9 @@ def located(settings: Settings) -> Settings:
     paths: dict[str, Any] = {name: absolute(value) for name, value in vars(settings).items() if isinstance(value, Path)}
     paths["scan_root"] = scan_root_of(settings.scan_root, settings.questions)
     for name in ("benchmark", "actions", "policy"):
-        paths[name] = _code_located(getattr(settings, name))
+        source, _, attribute = (getattr(settings, name) or "").rpartition(":")
+        if source.endswith(".py"):
+            paths[name] = f"{absolute(Path(source))}:{attribute}"
     folder = absolute(Path(settings.model))
     if settings.loads_weights and settings.model != EMBEDDED and folder.is_dir():
         paths["model"] = str(folder)
@@ -113,12 +115,6 @@ def scan_root_of(scan_root: Path, questions: Path | None) -> Path:
     if questions is not None and scan_root == DEFAULTS["scan_root"] and not root.is_dir():
         return absolute(questions).parent
     return root
-
-
-def _code_located(name: str | None) -> str | None:
-    """`path/to/file.py:NAME` with an absolute path; any other name as it is."""
-    source, _, attribute = (name or "").rpartition(":")
-    return f"{absolute(Path(source))}:{attribute}" if source.endswith(".py") else name
 
 
 def absolute(path: Path) -> Path:

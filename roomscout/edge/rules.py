@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from roomscout.agent.actions import find_space
 from roomscout.agent.policies.movers import RecordedMoves, named_mover
-from roomscout.agent.policies.prompts import Controls, Prompts, model_prompts
+from roomscout.agent.policies.prompts import model_prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.spec import WorldSpec
 from roomscout.agent.state import Rules
@@ -35,7 +35,11 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
         tell=tuple(name for name in TELL_NAMES if name in settings.tell),
         see=settings.see,
     )
-    prompts = _prompts(basis, rules)
+    if basis.model is None and basis.request.run is not None:
+        prompts = saved_prompts(basis.request.run)
+    else:
+        own = model_prompts(settings.prompts, settings.model) if basis.model is None else basis.model.prompts
+        prompts = own.with_advice_of(basis.questions.benchmark).under(rules)
     space = find_space(settings.actions)
     form = ReplyFormat()
     constrained = settings.constrained if basis.policy is None else basis.policy.settings.get("constrained")
@@ -63,15 +67,3 @@ def _is_native(basis: Basis, world: WorldSpec) -> bool:
     if basis.checkpoint is None or basis.settings.engine != "transformers":
         return False
     return basis.checkpoint.sees_videos
-
-
-def _prompts(basis: Basis, controls: Controls) -> Prompts:
-    """What the model reads: those of a given model, or of the run that resumes, or of the settings."""
-    settings = basis.settings
-    if basis.model is not None:
-        prompts = basis.model.prompts
-    elif basis.request.run is not None:
-        return saved_prompts(basis.request.run)
-    else:
-        prompts = model_prompts(settings.prompts, settings.model)
-    return prompts.with_advice_of(basis.questions.benchmark).under(controls)

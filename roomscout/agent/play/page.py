@@ -120,7 +120,11 @@ def aimed(state: QuestionState, controls: Mapping[str, Any], x: float, y: float)
 
 def _field(name: str, key: Key) -> dict[str, Any]:
     """A key of the space: its value that does not move the camera, and what its schema allows."""
-    field: dict[str, Any] = {"name": name, "label": _label(name), "still": key.still, "example": key.example}
+    label = name.replace("_", " ").capitalize()
+    if name in WAYS:
+        (_, larger), (_, smaller) = WAYS[name]
+        label = f"{larger}, {'degrees' if 'degrees' in name else 'm'} (- {smaller.split()[-1]})"
+    field: dict[str, Any] = {"name": name, "label": label, "still": key.still, "example": key.example}
     lists = [form for form in key.schema.get("anyOf", [key.schema]) if form.get("type") == "array"]
     if lists:
         field["points"] = 1 if lists[0]["items"].get("type") == "number" else lists[0].get("maxItems", 1)
@@ -132,13 +136,6 @@ def _field(name: str, key: Key) -> dict[str, Any]:
     else:
         field["number"] = key.schema.get("type") == "number"
     return field
-
-
-def _label(name: str) -> str:
-    if name not in WAYS:
-        return name.replace("_", " ").capitalize()
-    (_, larger), (_, smaller) = WAYS[name]
-    return f"{larger}, {'degrees' if 'degrees' in name else 'm'} (- {smaller.split()[-1]})"
 
 
 @cache
