@@ -108,12 +108,12 @@ class Scheduler:
     def shrink(self, failed: Sequence[QuestionState]) -> int:
         """Halve batches as long as `failed`, which ran out of memory, or longer; returns the new size, at least 1."""
         size = max(1, len(failed) // 2)
-        self._limits[_latest_turn(failed)] = size
+        self._limits[max(state.turn for state in failed)] = size
         return size
 
     def _most(self, states: Sequence[QuestionState]) -> int:
         """The largest batch for conversations as long as the longest of these."""
-        turn = _latest_turn(states)
+        turn = max((state.turn for state in states), default=0)
         return min([self.batch_size, *(size for failed_at, size in self._limits.items() if failed_at <= turn)])
 
     def _fitting(self, states: list[QuestionState]) -> list[QuestionState]:
@@ -121,7 +121,3 @@ class Scheduler:
         while len(states) > self._most(states):
             states = states[:-1]
         return states
-
-
-def _latest_turn(states: Sequence[QuestionState]) -> int:
-    return max((state.turn for state in states), default=0)

@@ -35,7 +35,8 @@ def main(arguments: Sequence[str]) -> int:
         questions = part_of(selected(settings, benchmark).questions, settings.shard)
     except QuestionError:
         if settings.questions is None:
-            _log_lines(origin_lines(origins, list(benchmark.scans_from)))  # what can be prepared meanwhile
+            for line in origin_lines(origins, list(benchmark.scans_from)):  # what can be prepared meanwhile
+                log.info("%s", line)
         raise
     benchmark.make(questions)
     root = settings.scan_root
@@ -65,10 +66,6 @@ def main(arguments: Sequence[str]) -> int:
             lost.append(str(error))
     if lost:
         log.warning("Pictures that cannot be shown: %d, so their questions fail; the first: %s", len(lost), lost[0])
-    _log_lines(origin_lines(origins, list(dict.fromkeys(question.dataset for question in questions))))
-    return 1 if missing or unusable or lost else 0
-
-
-def _log_lines(lines: Sequence[str]) -> None:
-    for line in lines:
+    for line in origin_lines(origins, list(dict.fromkeys(question.dataset for question in questions))):
         log.info("%s", line)
+    return 1 if missing or unusable or lost else 0
