@@ -89,7 +89,7 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
                 short = options  # models that reason refuse a limit that leaves no room for a reply
             elif error.status not in REFUSED:
                 raise
-            elif dialect.system_role and _takes(endpoint, dialect.without("system_role"), options):
+            elif dialect.system_role:
                 dialect = dialect.without("system_role")
             elif error.status == 404:  # the URL or the name of the model, as the error says
                 raise
@@ -126,14 +126,6 @@ def _checked(endpoint: Endpoint, body: dict[str, Any]) -> Answer:
     if is_limit:
         return Routes([endpoint], endpoint.options.timeout_s).ask(0, post)[0]
     return post(endpoint, retries=CHECK_RETRIES)
-
-
-def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> bool:
-    try:
-        endpoint.post("/chat/completions", _check(endpoint, dialect, options), retries=0)
-    except ServerError:
-        return False
-    return True
 
 
 PROBE_SCHEMA = {
