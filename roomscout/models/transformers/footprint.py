@@ -89,29 +89,26 @@ class Checkpoint:
     def footprint(self, tiles: int = 1, quantize: str | None = None, fraction: float = MEMORY_FRACTION) -> Footprint:
         """Its size on the device; that of weights which are quantized already is that of their files."""
         with in_one_sentence(self.name):
-            return self._footprint(tiles, quantize, fraction)
-
-    def _footprint(self, tiles: int, quantize: str | None, fraction: float) -> Footprint:
-        number_bytes = self.dtype.itemsize
-        with torch.device("meta"):
-            weightless = AutoModelForImageTextToText.from_config(self.config)
-        parameters = sum(weight.numel() for weight in weightless.parameters())
-        require_tiles(self.family, tiles)
-        saved = sum(weight.numel() for weight in linear_weights(weightless).values()) if quantize else 0
-        weight_bytes = parameters * number_bytes - int(saved * (number_bytes - _STORED_BYTES.get(quantize, 0)))
-        if getattr(self.config, "quantization_config", None):
-            weight_bytes = self.checked.stored_bytes or weight_bytes
-        return Footprint(
-            device=str(self.device),
-            dtype=self.dtype_name,
-            parameters=parameters,
-            weight_bytes=weight_bytes,
-            kv_bytes_per_token=kv_token_bytes(self.config, number_bytes),
-            image_tokens=lambda width, height: self.family.views.tokens(self.config, width, height, tiles),
-            free_bytes=usable_bytes(self.device, fraction),
-            state_bytes=2 * state_bytes(self.config),
-            attention_heads=self.config.get_text_config().num_attention_heads,
-        )
+            number_bytes = self.dtype.itemsize
+            with torch.device("meta"):
+                weightless = AutoModelForImageTextToText.from_config(self.config)
+            parameters = sum(weight.numel() for weight in weightless.parameters())
+            require_tiles(self.family, tiles)
+            saved = sum(weight.numel() for weight in linear_weights(weightless).values()) if quantize else 0
+            weight_bytes = parameters * number_bytes - int(saved * (number_bytes - _STORED_BYTES.get(quantize, 0)))
+            if getattr(self.config, "quantization_config", None):
+                weight_bytes = self.checked.stored_bytes or weight_bytes
+            return Footprint(
+                device=str(self.device),
+                dtype=self.dtype_name,
+                parameters=parameters,
+                weight_bytes=weight_bytes,
+                kv_bytes_per_token=kv_token_bytes(self.config, number_bytes),
+                image_tokens=lambda width, height: self.family.views.tokens(self.config, width, height, tiles),
+                free_bytes=usable_bytes(self.device, fraction),
+                state_bytes=2 * state_bytes(self.config),
+                attention_heads=self.config.get_text_config().num_attention_heads,
+            )
 
 
 def linear_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:

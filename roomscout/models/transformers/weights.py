@@ -46,7 +46,11 @@ def check_checkpoint(
     another engine unless it `loads_here`. Reads small files, and of weights what their files say of names and shapes;
     those of a hub id that are not on this machine are not looked at. Raises ModelError."""
     loading.generation_settings(model)
-    _require_encoding(model, config, processor)
+    width, height = family_of(config).default_view
+    view = np.zeros((height, width, 3), np.uint8)
+    with in_one_sentence(model, "its processor does not encode a view: "):
+        loading.require_processor(processor, config)
+        ConversationEncoder(processor, config).encode(Conversation("of one view", [Message.of_views("", view)]))
     quantizer = getattr(config, "quantization_config", None)
     if quantizer is not None and loads_here:
         with in_one_sentence(model):  # of a package that is missing
@@ -129,16 +133,6 @@ def quantization(quantize: str | None, dtype: torch.dtype) -> dict[str, BitsAndB
         return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True)}
     four_bit = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
     return {"quantization_config": four_bit}
-
-
-def _require_encoding(model: str, config: PreTrainedConfig, processor: ProcessorMixin) -> None:
-    """Raise ModelError unless the processor is the model's, and encodes a conversation with one view."""
-    width, height = family_of(config).default_view
-    view = np.zeros((height, width, 3), np.uint8)
-    with in_one_sentence(model, "its processor does not encode a view: "):
-        loading.require_processor(processor, config)
-        encoder = ConversationEncoder(processor, config)
-        encoder.encode(Conversation("of one view", [Message.of_views("", view)]))
 
 
 def _weight_files(model: str, config: PreTrainedConfig) -> list[Path]:
