@@ -147,11 +147,9 @@ def _weight_files(model: str, config: PreTrainedConfig) -> list[Path]:
     if not found or not found[0].name.endswith(INDEX):
         return found[:1]
     index = found[0]
-    try:
+    with in_one_sentence(model, f"{index.name} is damaged: "):
         names = sorted(set(json_in(index.read_bytes())["weight_map"].values()))
         paths = [index.parent / name for name in names]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ModelError(f"{index} is damaged ({type(error).__name__}: {error}): copy or download it again") from None
     missing = [path for path in paths if not path.is_file()]
     if missing and is_folder:
         raise ModelError(
