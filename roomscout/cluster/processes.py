@@ -53,12 +53,6 @@ class WatchedProcess:
         )
         theirs.close()
 
-    def how_it_ended(self) -> str:
-        """The signal or exit status of a process that has ended."""
-        status = self._process.wait()
-        number = -status if status < 0 else status - 128
-        return signal.Signals(number).name if number in set(signal.Signals) else f"exit status {status}"
-
     def last_line(self) -> str:
         """The last line that it printed, behind a colon; logs all that it printed."""
         self._output.seek(0)
@@ -101,7 +95,10 @@ class Worker(WatchedProcess):
             return self.connection.recv()
         self.is_alive = False
         where = "the CPU" if self.gpus is None else f"GPU {self.gpus}"
-        log.error("The worker on %s died (%s)%s", where, self.how_it_ended(), self.last_line())
+        status = self._process.wait()
+        number = -status if status < 0 else status - 128
+        how = signal.Signals(number).name if number in set(signal.Signals) else f"exit status {status}"
+        log.error("The worker on %s died (%s)%s", where, how, self.last_line())
         return DIED
 
 

@@ -147,7 +147,6 @@ def require_schema(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) 
     if set(parsed(said) or ()) != {"ready"}:
         why = f"does not keep replies to a JSON schema ({endpoint.quoted(said)}): leave it out"
         raise endpoint.error(why, setting="constrained")
-    log.debug("%s keeps replies to a JSON schema", endpoint.url)
 
 
 def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> dict[str, Any]:

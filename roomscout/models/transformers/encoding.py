@@ -38,10 +38,6 @@ class EncodedTurn:
     image_end: int  # see `image_start`
     text: str = ""  # what the processor read, if it encodes
 
-    def shows_what(self, other: "EncodedTurn") -> bool:
-        """Whether another turn has the same views."""
-        return list(map(id, self.views)) == list(map(id, other.views))
-
     def holds(self, before: list[int], view: np.ndarray, behind: list[int], start: int) -> bool:
         """Whether it is the encoding of this view between these ids, at positions from `start`."""
         ids = [*before, *self.ids[self.image_start : self.image_end], *behind]

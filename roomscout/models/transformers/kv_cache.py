@@ -161,7 +161,7 @@ class KVStore:
             same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])
         start = 0
         for before, turn in zip(row.encoded.turns, encoded.turns, strict=False):
-            if not before.shows_what(turn):
+            if list(map(id, before.views)) != list(map(id, turn.views)):
                 same = min(same, start + min(before.image_start, turn.image_start))
                 break
             start += len(before.ids)

@@ -181,19 +181,16 @@ class StateLayer(LinearAttentionLayer):
 
     def reorder(self, order: Sequence[int]) -> None:
         """Move rows: the one with index `order[i]` becomes row i, also before the last call."""
-        for states in self._states:
-            states.update({number: state[order[: len(state)]] for number, state in states.items() if state is not None})
+        for values in (vars(self), self._before or {}):
+            for states in (values.get("conv_states", {}), values.get("recurrent_states", {})):
+                known = {number: state for number, state in states.items() if state is not None}
+                states.update({number: state[order[: len(state)]] for number, state in known.items()})
 
     def use(self, rows: int | None) -> None:
         """Use the first `rows` alone, until the call is undone, which brings back all."""
         if rows is not None:
             for states in (self.conv_states, self.recurrent_states):
                 states.update({number: state[:rows] for number, state in states.items() if state is not None})
-
-    @property
-    def _states(self) -> list[dict]:
-        names = ("conv_states", "recurrent_states")
-        return [values[name] for values in (vars(self), self._before or {}) for name in names if name in values]
 
     def set_length(self, columns: int) -> None:
         """Return to the states from before the last call, if it was not kept."""

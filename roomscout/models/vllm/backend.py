@@ -144,7 +144,7 @@ class VllmBackend(Backend):
             try:
                 response = server.request(GENERATE, body)
             except RequestFailed as error:
-                if error.status == 400 and CACHE_MISS in error.said and not all_images:
+                if error.status == 400 and CACHE_MISS in str(error) and not all_images:
                     log.debug("[%s] an image was evicted: sending all again", conversation.id)
                     all_images = True
                     continue

@@ -52,7 +52,6 @@ class RequestFailed(Exception):
         message = f"{status}: {said}" if status else said
         super().__init__(message)
         self.status = status
-        self.said = said
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class ServerProcess:
         """POST a body, or GET, and return the JSON; raises RequestFailed."""
         url = f"http://127.0.0.1:{self.port}{path}"
         headers = {"Authorization": f"Bearer {self.key}"}
-        direct = {"trust_env": False, "verify": False}  # no proxy reaches 127.0.0.1, and no certificate is needed
+        direct: dict[str, Any] = {"trust_env": False, "verify": False}  # no proxy reaches it, no certificate is needed
         method = "POST" if body else "GET"
         try:
             response = httpx2.request(method, url, headers=headers, json=body, timeout=limit_s, **direct)
@@ -198,7 +197,8 @@ class VllmServer:
 
     def _start(self) -> ServerProcess:
         key = secrets.token_urlsafe(32)
-        port = free_port()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
         command = server_command(self._model, self._options, self._vllm, self.build, port)
         if self._processor_settings:
             command += ["--mm-processor-kwargs", json.dumps(self._processor_settings)]
@@ -320,10 +320,3 @@ def server_environment(key: str, model: str, device: str, gpus: int) -> dict[str
 def plain_environment() -> dict[str, str]:
     """This process's environment variables without those that add its packages to another Python."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-
-
-def free_port() -> int:
-    """A free port of the loopback interface."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
