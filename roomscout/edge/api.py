@@ -167,7 +167,7 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     from roomscout.edge.memory import MemoryPlan, suited_to_model
     from roomscout.edge.plan import config_errors
     from roomscout.models.checkpoint_files import own_view_settings
-    from roomscout.models.engines import backend_from, is_torch_module, make_backend
+    from roomscout.models.engines import is_torch_module, make_backend
     from roomscout.models.transformers.backend import TransformersBackend
     from roomscout.models.transformers.source import checkpoint_of
 
@@ -179,12 +179,7 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
         raise ConfigError(f"load_policy does not take {flag(untaken[0])}: pass it to ask or explore")
     is_named = isinstance(model, str | Path)
     if not is_named and processor is None and not is_torch_module(model):
-        if unused := [name for name in settings if name != "prompts"]:
-            raise ConfigError(f"{flag(unused[0])} would have no effect on {_shown(model)}: set it in your own code")
-        chosen = settings_in_python({}, settings)
-        with config_errors():
-            prompts = model_prompts(chosen.prompts, chosen.model)
-        return ModelPolicy(backend_from(model), prompts)
+        return _policy_of_object(model, settings)
     if is_named == (processor is not None):
         raise ConfigError("load_policy takes the processor of a loaded model, and of no other")
     name = str(model) if is_named else getattr(model, "name_or_path", "") or _shown(model)
@@ -206,6 +201,22 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     names = {*MODEL_SETTINGS, "engine", *(names_in(ServerSettings) if on_server else ())} - {"model"}
     policy.settings = {name: getattr(chosen, name) for name in names}
     return policy
+
+
+def _policy_of_object(model: Any, settings: Mapping[str, Any]) -> Policy:
+    """The policy that asks a function or a backend; raises ConfigError or ModelError."""
+    from roomscout.agent.policies.model import ModelPolicy
+    from roomscout.agent.policies.prompts import model_prompts
+    from roomscout.edge.plan import config_errors
+    from roomscout.models.engines import backend_from
+
+    unused = [name for name in settings if name != "prompts"]
+    if unused:
+        raise ConfigError(f"{flag(unused[0])} would have no effect on {_shown(model)}: set it in your own code")
+    chosen = settings_in_python({}, settings)
+    with config_errors():
+        prompts = model_prompts(chosen.prompts, chosen.model)
+    return ModelPolicy(backend_from(model), prompts)
 
 
 def _shown(model: object) -> str:
