@@ -11,30 +11,30 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINES = {
-    "roomscout/agent": 5_180,
-    "roomscout/analysis": 5_620,
-    "roomscout/base": 1_180,
+    "roomscout/agent": 5_200,
+    "roomscout/analysis": 5_600,
+    "roomscout/base": 1_300,
     "roomscout/cluster": 900,
-    "roomscout/command": 1_900,
-    "roomscout/data": 3_420,
-    "roomscout/edge": 2_780,
-    "roomscout/envs": 920,
-    "roomscout/models": 5_580,
-    "roomscout/rendering": 4_740,
+    "roomscout/command": 1_960,
+    "roomscout/data": 3_540,
+    "roomscout/edge": 2_800,
+    "roomscout/envs": 1_000,
+    "roomscout/models": 6_020,
+    "roomscout/rendering": 5_000,
     "roomscout/rooms": 3_140,
     "roomscout/runs": 3_020,
     "roomscout/scoring": 1_520,
     "roomscout/training": 1_440,
     "benchmarks": 2_220,
     "examples": 840,
-    "explorer": 2_900,
-    "tests": 24_560,
+    "explorer": 2_880,
+    "tests": 26_900,
 }
 """The lines of the Python files of each folder, rounded up so that a fix of 20 lines needs no other number."""
 MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_BROAD_EXCEPTS = 11
-MOST_WORDS_OF_DOCS = 34_500
+MOST_WORDS_OF_DOCS = 35_400
 """In docs/, without the log."""
 OWN_FOLDERS = ("roomscout", "benchmarks", "explorer", "examples")
 
