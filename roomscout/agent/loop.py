@@ -76,14 +76,13 @@ def turns_of(
         closing(Prefetcher(run.library, run.log)) as prefetcher,
     ):
         run = replace(run, turn_taken=progress.turn_taken, prefetcher=prefetcher)
-        if run.policy.concurrent:
-            answer_independently(scheduler, run, progress)
-            yield iter(())
-            return
-        prefetcher.prepare(scheduler.upcoming()[:0:-1])  # from the last, while this thread begins the first
-
         try:
-            yield _in_turn(scheduler, run, progress)
+            if run.policy.concurrent:
+                answer_independently(scheduler, run, progress)
+                yield iter(())
+            else:
+                prefetcher.prepare(scheduler.upcoming()[:0:-1])  # from the last, while this thread begins the first
+                yield _in_turn(scheduler, run, progress)
         finally:
             for state in scheduler.begun:  # the policy may outlive this run, which the budget or an error has ended
                 run.policy.forget(state)
@@ -244,5 +243,6 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
         run.policy.forget(state)
         state.close()
         progress.finished(row)
-        run.failures.ended(row)
+        if run.policy.concurrent:  # a server, or many at once: what it refuses of all is not about one question
+            run.failures.ended(row)
     progress.tell()

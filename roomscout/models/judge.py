@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
@@ -43,12 +43,9 @@ class Judge:
             yield mark_of(prompts[0])  # alone, so that a wrong key, model or URL costs one request
             calls = deque[Future[tuple[Mark | None, Tokens]]]()  # on threads that an interrupt need not wait for
             for prompt in prompts[1:]:
-                running = [call for call in calls if not call.done()]
-                if len(running) == AT_ONCE:
-                    wait(running, return_when=FIRST_COMPLETED)
-                calls.append(start(partial(mark_of, prompt)))
-                while calls and calls[0].done():
+                while calls and (calls[0].done() or len(calls) == AT_ONCE):
                     yield calls.popleft().result()
+                calls.append(start(partial(mark_of, prompt)))
             while calls:
                 yield calls.popleft().result()
 

@@ -138,7 +138,7 @@ def require_schema(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) 
     """Raise ServerError unless a reply follows a JSON schema that no model would follow unasked."""
     body = _check(endpoint, dialect, options) | {"response_format": response_format(PROBE_SCHEMA)}
     try:
-        message = object_at(choice_of(endpoint.post("/chat/completions", body), endpoint), "message")
+        message = object_at(choice_of(_checked(endpoint, body), endpoint), "message")
         said = text_of(message.get("content")) or ""
     except ServerError as error:
         if error.status not in (400, 422):

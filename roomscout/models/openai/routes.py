@@ -18,7 +18,9 @@ FIRST_REST_S, LONGEST_REST_S = 0.5, 60.0  # a rest that the server does not name
 MOVE_S, MOVE_AFTER = 5.0, 5
 """A conversation, of which a URL may have cached earlier turns, leaves it for another one only if it rests longer than
 so many seconds, or has failed so many times in a row."""
-UNREAD = 3  # how often a response to the same request cannot be read, while others can, until that is its own failure
+MOST_FAILURES, MOST_LONG_FAILURES = 10, 2
+"""How often a request fails again at a URL that has answered others in between, until that is its own failure; the
+second is for responses that nobody can read, and requests that take the whole limit."""
 SAID_S, SAID_EVERY_S = 1.0, 60.0  # rests are said from this length on, and not more often; new trouble from MOVE_S on
 
 Result = TypeVar("Result")
@@ -31,6 +33,7 @@ class _State:
     until: float = 0.0  # when its rest ends
     began: float = 0.0  # when that began
     failures: int = 0  # in a row; those of requests that were in flight together are one
+    answers: int = 0  # to all requests
     error: ServerError | None = None  # the last
 
 
@@ -44,7 +47,6 @@ class Routes:
         self._limit_s = limit_s
         self._assigned: dict[int, Endpoint] = {}
         self._changed = threading.Condition()
-        self._answers = 0
         self._troubled_since = math.inf  # the time of the first failure after the last answer
         self._said_at = -math.inf
         self._closed = False
@@ -53,24 +55,28 @@ class Routes:
         """What a request for the conversation with this key comes to, asked again after each failure of a URL, and how
         many requests failed. Raises ServerError for what is about this request alone, and EngineLost."""
         failed = 0
-        unread = 0
-        answers = self._answers
+        alone = 0  # how often it failed where others were answered since it was last tried
+        answers = {endpoint: state.answers for endpoint, state in self._states.items()}
         while True:
             endpoint = self._endpoint_of(key)
+            state = self._states[endpoint]
             started = time.monotonic()
             try:
                 result = request(endpoint)
             except ServerError as error:
-                unread += error.status == 200
-                if error.rest_s is None or (unread >= UNREAD and self._answers > answers):
+                if state.answers > answers[endpoint] and not error.rest_s:
+                    alone += 1
+                answers[endpoint] = state.answers
+                is_long = error.status == 200 or time.monotonic() - started >= self._limit_s
+                if error.rest_s is None or alone >= (MOST_LONG_FAILURES if is_long else MOST_FAILURES):
                     raise
                 failed += 1
                 self._rest(endpoint, started, error)
             else:
                 with self._changed:
-                    self._answers += 1
                     self._troubled_since = math.inf
-                    self._states[endpoint].failures = 0
+                    state.answers += 1
+                    state.failures = 0
                 return result, failed
 
     def release(self, key: int) -> None:
