@@ -75,8 +75,8 @@ def deferred_interrupts() -> Iterator[None]:
         with _handled_by(lambda number, _: caught.append(number)):
             yield
     finally:
-        if caught:
-            signal.raise_signal(caught[0])
+        if caught:  # an interrupt before the alarm of an earlier one
+            signal.raise_signal(min(caught, key=lambda number: number not in INTERRUPTS))
 
 
 @contextmanager

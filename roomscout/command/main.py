@@ -10,6 +10,7 @@ from roomscout.base.errors import ConfigError, Refusal, UsageError, in_words
 from roomscout.base.extras import EXTRA_OF, needs
 from roomscout.base.interrupts import (
     INTERRUPTS,
+    acted_on_interrupt,
     deferred_interrupts,
     ignored_interrupts,
     is_interrupted,
@@ -66,6 +67,7 @@ def main(argv: Sequence[str], console: bool = False) -> int:
     finally:  # a second signal would change the exit status
         for number in INTERRUPTS:
             signal.signal(number, signal.SIG_IGN)
+        acted_on_interrupt()
 
 
 def failed(error: Exception) -> int:

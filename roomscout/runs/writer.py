@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,7 +102,10 @@ class RunWriter(Journal):
     @property
     def rows(self) -> list[ResultRow]:
         """The result rows so far, in the order of their episodes; answers in free text with their judge's scores."""
-        rows = super().rows
+        return self._scored(self._rows)
+
+    def _scored(self, of: Mapping[tuple[str, int], ResultRow]) -> list[ResultRow]:
+        rows = sorted(of.values(), key=attrgetter("episode"))
         marks = self.reader.marks
         return rows if marks is None else list(map(marks.scored, rows))
 
@@ -204,7 +208,7 @@ class RunWriter(Journal):
         if session is not None:
             sessions.append(session)
         self._added = []
-        rows = self.rows
+        rows = self._scored(self._answered | self._rows)  # also answers whose images are drawn again
         records = [row.to_json() for row in rows]
         summary, columns = exports_of(self.reader, rows, sessions)
         self._replace("results.json", json.dumps(records, indent=2))
