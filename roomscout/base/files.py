@@ -54,12 +54,20 @@ def require_own(path: Path, folders: Sequence[Path], whose: str, most_bytes: int
     """Raise FileNotFoundError unless there is a file, and FileRefused unless its real path is in one of `own_folders`,
     `whose` in words, and it is a regular file of at most `most_bytes`."""
     try:
-        real = Path(os.path.realpath(path))
-        if not any(map(real.is_relative_to, folders)):
-            raise FileRefused(f"outside {whose}")
+        require_inside(path, folders, whose)
         require_regular(path, most_bytes)
     except ValueError:
         raise FileRefused("not a name that a file can have") from None
+
+
+def require_inside(path: Path, folders: Sequence[Path], whose: str) -> None:
+    """Raise FileRefused unless the real path is in one of `own_folders`, `whose` in words."""
+    if any(map(Path(os.path.realpath(path)).is_relative_to, folders)):
+        return
+    named = Path(os.path.realpath(path.parent)) / path.name
+    raise FileRefused(
+        f"a link to what is outside {whose}" if any(map(named.is_relative_to, folders)) else f"outside {whose}"
+    )
 
 
 def require_regular(path: Path, most_bytes: float = math.inf) -> None:

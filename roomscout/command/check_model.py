@@ -106,12 +106,12 @@ def _ignored_sizes(checkpoint: str, pixels: int) -> list[str]:
     limits = list[str]()
     for file in filter(None, (file_here(checkpoint, f"{kind}_config.json") for kind in ("processor", "preprocessor"))):
         written = json_in(file.read_bytes())
-        image = written.get("image_processor", written)
-        size = image.get("size") or {}
+        image = written.get("image_processor") or written
+        size = image.get("size") if isinstance(image.get("size"), dict) else {}
         least = {"min_pixels": image.get("min_pixels"), "size shortest_edge": size.get("shortest_edge")}
         most = {"max_pixels": image.get("max_pixels"), "size longest_edge": size.get("longest_edge")}
-        limits += [f"{limit} {value}" for limit, value in least.items() if value and pixels < value]
-        limits += [f"{limit} {value}" for limit, value in most.items() if value and pixels > value]
+        limits += [f"{limit} {value}" for limit, value in least.items() if isinstance(value, int) and pixels < value]
+        limits += [f"{limit} {value}" for limit, value in most.items() if isinstance(value, int) and pixels > value]
     return limits
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +120,8 @@ def file_rows(path: Path, columns: Iterable[str] = COLUMNS, reader: JsonReader |
         for number, row in rows:
             if not isinstance(row, QuestionError):
                 names.update(dict.fromkeys(row))
-                filled.update(name for name, cell in row.items() if not is_empty(cell))
                 row = {**row, **_options_of_columns(row), **_scan_beside(row, path)}
+                filled.update(name for name, cell in row.items() if not is_empty(cell))
             yield number, row
     except UnicodeDecodeError as error:
         raise QuestionError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
@@ -140,8 +139,11 @@ def _meant(name: str) -> str | None:
     """The optional column that a column which nothing reads is probably meant as: `image_path` as `images`."""
     stem = re.sub(r"_?(path|file|name|url)s?$", "", name.lower())
     stem = re.sub(r"^(img|picture|photo)", "image", stem)
-    near = get_close_matches(stem, _NOT_MISSED, 1, 0.85)
-    return near[0] if near else None
+    return next((column for column in _NOT_MISSED if _bare(stem) == _bare(column)), None)
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).removesuffix("s")
 
 
 def _options_of_columns(row: QuestionRow) -> QuestionRow:

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from roomscout.base.extras import importing
-from roomscout.base.files import FileRefused, not_fetched, own_folders, require_own
+from roomscout.base.files import FileRefused, not_fetched, own_folders, require_inside, require_own
 from roomscout.base.grouping import grouped
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.shots import FRAME, Shot, fitting_size
@@ -96,11 +96,13 @@ def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
             require_own(path, own_folders(root), WHOSE, MOST_VIDEO_BYTES)
         elif not path.is_dir():
             raise FileNotFoundError
+        else:
+            require_inside(path, own_folders(root), WHOSE)
     except FileNotFoundError:
         paths = form.format(dataset="<dataset>", scene="<scene>")
         raise VideoNotFound(f"there is no {path}: name the folder of {paths}") from None
     except FileRefused as error:
-        raise VideoNotFound(f"{path} is {error}: put the video itself there") from None
+        raise VideoNotFound(f"{path} is {error}: put the {'video' if is_video else 'folder'} itself there") from None
     except OSError as error:
         raise VideoNotFound(f"{path} cannot be read ({error.strerror or error})") from None
     return path

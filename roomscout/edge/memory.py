@@ -158,7 +158,8 @@ class Planner:
         assert self.checkpoint is not None, "a server plans its own memory"
         _require_packages(settings, self.checkpoint.name)
         if not self._estimates_text:
-            log.debug("%s: %s", self.checkpoint.name, self.checkpoint.checked)
+            checked = self.checkpoint.checked  # raises ModelError for what loading would
+            log.debug("%s: %s", self.checkpoint.name, checked)
         model = self.checkpoint.footprint(settings.tiles_per_view, settings.quantize, settings.memory_fraction)
         conversation = self.conversation(model)
         if settings.engine == "vllm":

@@ -279,7 +279,7 @@ def test_a_column_that_is_nearly_one_of_ours_is_asked_about(goal: Path, column: 
     assert read(goal.parents[1], None, column) == []  # as a table leaves it without a value
 
 
-@pytest.mark.parametrize("column", ["image_id", "split", "answer", "category", "scene_id", "status"])
+@pytest.mark.parametrize("column", ["image_id", "split", "answer", "category", "scene_id", "status", "scaled", "unity"])
 def test_other_columns_are_still_ignored(goal: Path, column: str, caplog: pytest.LogCaptureFixture):
     assert read(goal.parents[1], "x", column) == [] and f"ignoring unknown columns: {column}" in caplog.text
 

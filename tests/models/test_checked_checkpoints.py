@@ -112,6 +112,12 @@ def quantized(method: str, **more: Any) -> Damage:
     return in_json("config.json", quantization_config={"quant_method": method, **more})
 
 
+def without_safetensors(folder: Path) -> Path:
+    """The pickle that takes the place of a checkpoint's safetensors, which go."""
+    (folder / WEIGHTS).unlink()
+    return folder / "pytorch_model.bin"
+
+
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a shard missing": (lacking_a_part, "lacks 1 file of the"),
     "a shard truncated": (with_a_part_truncated, "is truncated or damaged"),
@@ -123,6 +129,11 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a truncated pickle": (as_a_pickle, "(pytorch_model.bin is truncated or damaged"),
     "weights of a wrapper": (prefixed("module."), "names of its weights begin with module."),
     "weights of PEFT": (prefixed("base_model.model."), "names of its weights begin with base_model."),
+    "no weight in the file": (saved(lambda weights: {}), "weights are missing"),
+    "other things in a pickle": (
+        lambda folder: torch.save({**load_file(folder / WEIGHTS), "step": 3}, without_safetensors(folder)),
+        "step in it is no weight",
+    ),
     "an empty weight": (saved(emptied), "1 of its weights are empty, such as"),
     "a weight missing": (saved(lambda weights: dict([*weights.items()][1:])), "1 of its weights are missing"),
     "a weight of another shape": (
@@ -230,6 +241,7 @@ def test_a_chat_template_is_found_wherever_the_hub_keeps_one(place: str, tiny: P
     [
         ({"size": {"shortest_edge": 65536, "longest_edge": 16777216}, "max_pixels": 16384}, "max_pixels 16384"),
         ({"size": {"shortest_edge": 65536, "longest_edge": 16777216}, "max_pixels": 10**6}, None),
+        ({"size": 336, "image_processor": None, "min_pixels": "3136"}, None),
     ],
 )
 def test_check_model_says_what_it_saw_and_which_sizes_are_ignored(

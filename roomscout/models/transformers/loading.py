@@ -31,7 +31,7 @@ _TransportError: type[Exception] = _client.TransportError
 PUBLISHED: dict[str, tuple[type, float, float]] = {
     "do_sample": (bool, 0, 1), "temperature": (float, 0, 1e9), "top_k": (int, -1, 1e9), "top_p": (float, 0, 1),
     "min_p": (float, 0, 1), "presence_penalty": (float, -2, 2), "frequency_penalty": (float, -2, 2),
-    "repetition_penalty": (float, 0, 1e9), "eos_token_id": (int, 0, 1e9),
+    "repetition_penalty": (float, 1e-9, 1e9), "eos_token_id": (int, -1, 1e9),
 }  # fmt: skip
 """What is read of generation settings, by name: the type, the least and the largest value."""
 DTYPES_OF_CONFIGS = ("float32", "bfloat16", "float16", "float64", "float", "half", "double")
@@ -55,7 +55,7 @@ def checkpoint_config(model: str) -> Any:
 
 def _require_dtypes(model: str, written: Any) -> None:
     """Raise ModelError for a data type in a configuration, or in a part of it, in which no model can be built."""
-    for part in [written, *written.values()]:
+    for part in [written, *(value for name, value in written.items() if name != "quantization_config")]:
         for key in ("dtype", "torch_dtype") if isinstance(part, dict) else ():
             name = part.get(key)
             if name is not None and name not in DTYPES_OF_CONFIGS:

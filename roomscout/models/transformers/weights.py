@@ -60,20 +60,25 @@ def check_checkpoint(
     for file in files:
         with in_one_sentence(model, f"{file.name} is truncated or damaged: "):
             if quantizer is None:
-                weights |= load_state_dict(str(file), map_location="meta")
+                stored = load_state_dict(str(file), map_location="meta")
+                others = [name for name, weight in stored.items() if not isinstance(weight, torch.Tensor)]
+                if others:
+                    raise TypeError(f"{others[0]} in it is no weight")
+                weights |= stored
             elif file.suffix == ".safetensors":  # in data types that torch may not have
                 safe_open(str(file), "pt")
     stored_bytes = sum(file.stat().st_size for file in files)
-    if not weights:
+    if quantizer is not None or not files:
         return Checked(len(files), 0, stored_bytes)
-    if empty := sorted(name for name, weight in weights.items() if not weight.numel()):
+    misfits = _misfits(model, config, weights)
+    empty = sorted(name for name, weight in weights.items() if not weight.numel())
+    if misfits and empty:
         raise ModelError(
             f"{model} is broken: {len(empty)} of its weights are empty, such as {empty[0]}: gather them before saving "
             "(DeepSpeed's ZeRO-3 divides them among processes)"
         )
-    misfits = _misfits(model, config, weights)
     if misfits:
-        first = min(weights)
+        first = min(weights, default="")
         left = dict[str, int]()
         for prefix in [first[: end + 1] for end, letter in enumerate(first) if letter == "."]:
             if not all(name.startswith(prefix) for name in weights):
@@ -150,6 +155,8 @@ def _weight_files(model: str, config: PreTrainedConfig) -> list[Path]:
     with in_one_sentence(model, f"{index.name} is damaged: "):
         names = sorted(set(json_in(index.read_bytes())["weight_map"].values()))
         paths = [index.parent / name for name in names]
+    if not paths and is_folder:
+        raise ModelError(_why_no_weights(model, folder))
     missing = [path for path in paths if not path.is_file()]
     if missing and is_folder:
         raise ModelError(
