@@ -65,9 +65,9 @@ def require_inside(path: Path, folders: Sequence[Path], whose: str) -> None:
     if any(map(Path(os.path.realpath(path)).is_relative_to, folders)):
         return
     named = Path(os.path.realpath(path.parent)) / path.name
-    raise FileRefused(
-        f"a link to what is outside {whose}" if any(map(named.is_relative_to, folders)) else f"outside {whose}"
-    )
+    if any(map(named.is_relative_to, folders)):
+        raise FileRefused(f"a link to what is outside {whose}")
+    raise FileRefused(f"outside {whose}")
 
 
 def require_regular(path: Path, most_bytes: float = math.inf) -> None:
