@@ -55,8 +55,8 @@ class Routes:
         """What a request for the conversation with this key comes to, asked again after each failure of a URL, and how
         many requests failed. Raises ServerError for what is about this request alone, and EngineLost."""
         failed = 0
-        alone = 0  # how often it failed where others were answered since it was last tried
-        answers = {endpoint: state.answers for endpoint, state in self._states.items()}
+        alone = 0  # how often it failed again where others had been answered since its last failure
+        answers: dict[Endpoint, int] = {}  # to others, at that failure
         while True:
             endpoint = self._endpoint_of(key)
             state = self._states[endpoint]
@@ -64,7 +64,7 @@ class Routes:
             try:
                 result = request(endpoint)
             except ServerError as error:
-                if state.answers > answers[endpoint] and not error.rest_s:
+                if state.answers > answers.get(endpoint, state.answers) and not error.rest_s:
                     alone += 1
                 answers[endpoint] = state.answers
                 is_long = error.status == 200 or time.monotonic() - started >= self._limit_s
