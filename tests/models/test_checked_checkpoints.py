@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,12 @@ def commands(rooms: RoomScans, tmp_path_factory) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+def some_slow(names: Iterable[str]) -> list[Any]:
+    """Every second name is for the slow tests."""
+    return [pytest.param(name, marks=pytest.mark.slow) if number % 2 else name for number, name in enumerate(names)]
+
+
+@pytest.mark.parametrize("damage", some_slow(DAMAGES))
 def test_every_command_refuses_a_damaged_checkpoint_in_the_same_words(
     damage: str, tiny: Path, commands: dict[str, list[str]], tmp_path: Path
 ):

@@ -95,9 +95,10 @@ def behind(rooms: RoomScans, log_root: Path, server: FaultyServer, **changes: An
     return rooms.config(log_root, **(about | changes))
 
 
-def paired(troubles: Iterable[str]) -> list[tuple[str, str]]:
-    """Each trouble with a schedule, in turn."""
-    return list(zip(troubles, cycle(SCHEDULES), strict=False))
+def paired(troubles: Iterable[str]) -> list[Any]:
+    """Each trouble with a schedule, in turn; every second one is for the slow tests."""
+    pairs = enumerate(zip(troubles, cycle(SCHEDULES), strict=False))
+    return [pytest.param(*pair, marks=pytest.mark.slow) if number % 2 else pair for number, pair in pairs]
 
 
 @pytest.fixture(scope="module")

@@ -187,11 +187,11 @@ class Costly(ScriptedBackend):
     ("seed", "schedule", "concurrent"),
     [
         (1, {"batch_size": 3, "max_batched_turns": "all"}, False),
-        (2, {"batch_size": 4, "max_batched_turns": 1, "concurrency": 1}, False),
+        pytest.param(2, {"batch_size": 4, "max_batched_turns": 1, "concurrency": 1}, False, marks=pytest.mark.slow),
         (3, {"batch_size": 3, "max_batched_turns": "all", "refill": True, "samples": 2, "temperature": 0.5}, False),
         (4, {"batch_size": 3, "anytime": True}, False),
-        (5, {"batch_size": 1}, True),
-        (6, {"batch_size": 4, "samples": 2, "temperature": 0.5}, True),
+        pytest.param(5, {"batch_size": 1}, True, marks=pytest.mark.slow),
+        pytest.param(6, {"batch_size": 4, "samples": 2, "temperature": 0.5}, True, marks=pytest.mark.slow),
         (7, {"batch_size": 32, "anytime": True}, True),
     ],
 )
