@@ -171,12 +171,15 @@ class ExplorationEnv:
         drawn = images[0].image if images else None
         sight = replace(self.sight, path=(*self.sight.path, outcome.pose), drawn=drawn)
         images = images or draw_shots(self.library.camera.see, sight)
+        seen_from = before.extent_from_start
+        if sight.storey is not self.sight.storey:
+            seen_from = Extent.seen_from(sight.storey, before.start)
         self._observation = replace(
             before,
             images=images,
             pose=outcome.pose,
             extent=Extent.of(sight.storey),
-            extent_from_start=Extent.seen_from(sight.storey, before.start),
+            extent_from_start=seen_from,
             move=outcome,
             turn=before.turn + 1,
             moves_left=before.moves_left - 1,

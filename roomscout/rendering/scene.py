@@ -190,7 +190,7 @@ class Scene:
         (N,), in any order."""
         top = float(self.surface.vertices[:, 2].max()) + 1.0
         down = np.zeros((len(places), 6), dtype=np.float32)
-        down[:, :2] = self.own(np.column_stack([places, np.zeros(len(places))]))[:, :2]
+        down[:, :2] = places - self.origin[:2]
         down[:, 2] = top
         down[:, 5] = -1.0
         with self._lock:
