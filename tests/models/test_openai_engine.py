@@ -251,7 +251,7 @@ def test_the_engine_is_lost_only_where_no_url_answers(script: FaultyServer):
     with FaultyServer(scripted(random_policy())) as other:
         backend = make_backend("served", ModelOptions(), ServerOptions((script.url, other.url), timeout_s=0.6))
         script.fault = lambda request: "401"
-        assert [reply.retries for reply in backend.generate(chats, action_format())].count(1) == 2
+        assert {reply.retries for reply in backend.generate(chats, action_format())} == {0, 1}
         other.fault = lambda request: "truncated"
         with pytest.raises(EngineLost, match=f"{other.url} did not answer .*; a run waits no longer than this"):
             backend.generate(chats, action_format())
