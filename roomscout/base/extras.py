@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 EXTRA_OF = {  # the extra of pyproject.toml that installs a module
-    **dict.fromkeys(("torch", "torchvision", "transformers", "accelerate", "qwen_vl_utils"), "models"),
-    **dict.fromkeys(("psutil", "pynvml"), "models"),
+    **dict.fromkeys(("torch", "torchvision", "transformers", "accelerate", "psutil", "pynvml"), "models"),
     **dict.fromkeys(("datasets", "pyarrow"), "hub"),
     "av": "video",
     "bitsandbytes": "quantize",
@@ -15,9 +14,8 @@ EXTRA_OF = {  # the extra of pyproject.toml that installs a module
     "rerun": "report",
     "inspect_ai": "inspect",
 }
-PACKAGE_OF = {  # what pip calls modules of another name
-    "qwen_vl_utils": "qwen-vl-utils", "pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai",
-}  # fmt: skip
+PACKAGE_OF = {"pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai"}
+"""What pip calls modules of another name."""
 FROM = {"gsplat": "gsplat on a machine with CUDA"}  # what pip takes for modules of no extra, if not their name
 
 
