@@ -34,7 +34,13 @@ WRAPPED = re.compile(  # Markdown and LaTeX around an answer; JSON reads the beg
 LONGEST_WRAPPED = 200  # characters of an answer to look into; a hostile one could be wrapped thousands of times
 COORDINATES = re.compile(r"[\s,;]*(?:m|meters?|metres?)?[\s,;]+|[\s,;]*(?:m|meters?|metres?)$", re.IGNORECASE)
 POINT_THRESHOLDS_M = (0.25, 0.5, 1.0, 2.0)
-YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECASE)
+YES_WORDS = "yes true ja wahr waar oui vrai sí si verdadero sì vero sim verdadeiro"
+NO_WORDS = "no false nein falsch nee onwaar non faux falso não nao"
+YES_OR_NO = {word: word in YES_WORDS.split() for word in f"{YES_WORDS} {NO_WORDS}".split()}
+"""Whether a word in lower case says yes: English, German, Dutch, French, Spanish, Italian and Portuguese, with what
+their spreadsheets write for true and false, and without the accents that people leave out."""
+_YES_AND_NO: dict[bool | None, str] = {True: "yes", False: "no"}
+_BEGINS_WITH_WORD = re.compile(r"([^\s.!,;:]+)(?:[.!]?|[,.;:]\s.*)", re.DOTALL)
 
 
 class AnswerKind(Protocol):
@@ -232,22 +238,22 @@ class YesNo(AnswerKind):
         return '"yes" or "no"'
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
-        """ "Yes", "no." and "Yes, behind the door" are valid, as are true and false; "no idea" is not."""
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        match = YES_OR_NO.fullmatch(bare_text(value) or "")
-        return match.group(1).lower() if match else None
+        """ "Yes", "no." and "Ja, hinter der Tür" are valid, as are true and false; "no idea" is not."""
+        text = str(value) if isinstance(value, bool) else bare_text(value)
+        match = _BEGINS_WITH_WORD.fullmatch(text or "")
+        return _YES_AND_NO.get(YES_OR_NO.get(match[1].lower())) if match else None
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
         return f"the answer {shown} is neither yes nor no"
 
     def read_truth(self, value: object, options: Options) -> str:
-        """Yes and no in either case, or true and false."""
+        """A word of YES_OR_NO, in either case, or true and false."""
         truth = str(value) if isinstance(value, bool) else super().read_truth(value, options)
-        return {"true": "yes", "false": "no"}.get(truth.lower(), truth)
+        word = truth.lower()
+        return truth if word in ("yes", "no") else _YES_AND_NO.get(YES_OR_NO.get(word), truth)
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
-        return None if truth.lower() in ("yes", "no") else "neither yes nor no"
+        return None if truth.lower() in ("yes", "no") else "neither yes nor no (also ja, non, TRUE or FALSCH)"
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         return draw.choice(("yes", "no"))

@@ -19,7 +19,8 @@ from roomscout.data.scan_frames import is_empty
 ENDINGS = (".png", ".jpg", ".jpeg")
 MADE = "made"  # in place of the hash of a picture that is drawn with its scan, perhaps elsewhere with other rounding
 MOST_BYTES = 2**26  # of a file: a photograph of 100 million pixels has some 40 MB as JPEG, a view as PNG some 2
-FORMS = 'a list of PNG and JPEG files, such as ["goal.png"]'
+FORMS = 'a list of PNG and JPEG files, such as ["goal.png"], or their names with | between: goal.png|b.jpg'
+_SEVERAL = re.compile(r"\.(?:png|jpe?g)[\"']?\s*[,;\n]", re.IGNORECASE)  # names with another mark between than |
 _CONTENT = re.compile(r"data:|iVBOR|/9j/|UklGR|R0lG|Qk0")  # how a picture in base64 begins, in place of its name
 
 
@@ -58,7 +59,7 @@ class Picture:
         fields = item if isinstance(item, Mapping) else {"file": item}
         file = file_name(fields.get("file"), "images")
         sha256 = fields.get("sha256", "")
-        if not file.lower().endswith(ENDINGS) or not {"file", "sha256"}.issuperset(fields):
+        if not file.lower().endswith(ENDINGS) or _SEVERAL.search(file) or not {"file", "sha256"}.issuperset(fields):
             raise ValueError(f"images {repr(item)[:80]} must be {FORMS}")
         if not isinstance(sha256, str) or not re.fullmatch(f"|{MADE}|[0-9a-f]{{64}}", sha256):
             raise ValueError(f"images: sha256 {repr(sha256)[:80]} must be 64 digits, as sha256sum writes them")

@@ -290,7 +290,7 @@ def test_a_letter_may_be_numbered_as_in_chinese(text: str):
     ("kind", "written"),
     [
         *(("letter", text) for text in ("ＡＢ", "A、B", "A、 B", "A，B", "Ａ chair", "Ｄ")),
-        *(("yes_no", text) for text in ("ｎｏ idea", "Yes、no")),
+        *(("yes_no", text) for text in ("ｎｏ idea", "Yes、no", "Janein", "ja nein", "1")),
         *(("number", text) for text in ("３，５", "約３")),
         ("pose", "ｔｈｅｒｅ"),
     ],

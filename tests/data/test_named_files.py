@@ -227,6 +227,7 @@ CONTENT = "iVBORw0KGgo" + "SECRET" * 900
         ([None], "None must be a list"),
         (["pics/goal.png", float("nan")], "nan must be a list"),
         ("pics/goal.png|", "must be a list"),
+        *((f"goal.png{mark}pics/goal.png", "must be .* with . between") for mark in (";", "; ", ", ", "\n")),
         ("x" * 5000, "is not a name"),
         ([["pics/goal.png"]], "must be a list"),
         ({"file": "pics/goal.png"}, "must be a list"),

@@ -248,3 +248,23 @@ def test_a_truth_of_each_kind_scores_1(tmp_path: Path, kind: str, truth: str):
     options = {"options": ["A. x", "B. y"]} if kind == "letter" else {}
     [question] = read(tmp_path, {**COUNT, "question_type": "t", "answer_kind": kind, "ground_truth": truth, **options})
     assert question.ground_truth == truth
+
+
+@pytest.mark.parametrize(("means", "words"), [
+    ("yes", "Yes TRUE ja Ja WAHR Oui VRAI sí Sí SÍ si VERDADERO Vero SIM waar"),
+    ("no", "No FALSE nein Nein FALSCH Non FAUX FALSO não Nao onwaar"),
+])  # fmt: skip
+def test_yes_and_no_are_read_as_people_write_them(tmp_path: Path, means: str, words: str):
+    """In a cell of a spreadsheet, and as an answer."""
+    rows = "".join(f"room.ply;there;yes_no;Is there a bed?;{word}\n" for word in words.split())
+    (tmp_path / "q.csv").write_text("scan;question_type;answer_kind;question;ground_truth\n" + rows)
+    questions = load_questions(tmp_path / "q.csv")
+    assert {question.ground_truth.lower() for question in questions} == {means}
+    answers = [f"{word}{more}" for word in words.split() for more in ("", ".", ", behind the door")]
+    assert {questions[0].parse_answer(answer) for answer in answers} == {means}
+    assert {question.score(means) for question in questions} == {1.0}
+    (tmp_path / "q.csv").write_text(
+        (tmp_path / "q.csv").read_text() + "room.ply;there;yes_no;Is there a bed?;vielleicht"
+    )
+    with pytest.raises(QuestionError, match=r"vielleicht.* neither yes nor no .also ja, non, TRUE or FALSCH"):
+        load_questions(tmp_path / "q.csv")

@@ -16,7 +16,7 @@ from roomscout.agent.policies import Decision
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
 from roomscout.base.errors import SettingError
 from roomscout.base.loading import code_of_others
-from roomscout.data.answers import first_word
+from roomscout.data.answers import YES_OR_NO, first_word
 from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
@@ -45,7 +45,7 @@ _TAG = re.compile(
 Magistral, the diamonds of Kimi, the tokens of Command A, OpenThinker and MedGemma, and the channels of Gemma and
 gpt-oss, also without their special tokens, which some servers leave out."""
 
-_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_FLAGS = YES_OR_NO | {"1": True, "0": False}
 
 
 def action_format(constrained: bool = False, space: ActionSpace = METRIC) -> ReplyFormat:

@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 
+from roomscout.data.answers import YES_OR_NO
 from roomscout.data.benchmarks import vsi_bench
 from roomscout.data.question_files import COLUMNS, HubDataset, QuestionRow
-
-TRUTHS = {"true": True, "false": False}
 
 
 def why_pruned(row: QuestionRow) -> str:
     """Whether a row of VSI-Bench was pruned; raises ValueError if its column `pruned` says neither."""
-    pruned = TRUTHS.get(str(row["pruned"]).strip().lower())
+    pruned = YES_OR_NO.get(str(row["pruned"]).strip().lower())
     if pruned is None:
         raise ValueError(f"pruned is {row['pruned']!r}; it must be true or false")
     return "they were pruned" if pruned else ""
