@@ -61,18 +61,19 @@ RUN_SECTIONS = (
 """What a run of many questions takes, the main sections first."""
 VERBS = {
     "ask": Verb(
-        "Ask about one scan, and show each turn; without a question, ask for one after another.",
+        "Ask a question about one scan, and show each turn.",
         (
             'roomscout ask room.ply "How many chair(s) are in this room?" --model embedded',
             "roomscout ask room.ply --model embedded",
         ),
+        more="Without a question, asks for one after another.",
         target="roomscout.command.ask:main",
         group="ask",
         sections=RUN_SECTIONS[1:7],
         takes="SCAN [QUESTION]",
     ),
     "eval": Verb(
-        "Answer the questions of a benchmark or a file, many at a time, and score them.",
+        "Answer and score the questions of a benchmark or a file.",
         (
             "roomscout eval --scan-root scans --max-batched-turns 6",
             "roomscout eval --questions rooms/questions.jsonl --scan-root rooms --model embedded",
@@ -82,7 +83,7 @@ VERBS = {
         sections=RUN_SECTIONS,
     ),
     "play": Verb(
-        "Answer the questions of a run yourself, or have people do so, in a browser: a person in place of the model.",
+        "Have people answer in a browser, in place of the model.",
         (
             "roomscout play --questions rooms/questions.jsonl --scan-root rooms --num-questions 4",
             "roomscout play --benchmark rooms --num-questions 20 --annotator anna ben --samples 2",
@@ -92,7 +93,7 @@ VERBS = {
         sections=(*RUN_SECTIONS[:2], *RUN_SECTIONS[3:6], "PlaySettings"),
     ),
     "resume": Verb(
-        "Continue a run where it stopped: the newest, or the one in a folder.",
+        "Continue a run where it stopped: the newest, or one you name.",
         ("roomscout resume", "roomscout resume runs/first --retry-failed"),
         target="roomscout.command.resume:main",
         group="evaluate",
@@ -100,7 +101,7 @@ VERBS = {
         takes="[RUN]",
     ),
     "plan": Verb(
-        "Print the size, memory and batch size of a run without starting it.",
+        "Print the size, memory and batch size of a run, and stop.",
         ("roomscout plan --scan-root scans", "roomscout plan --scan-root scans --device cpu --model embedded"),
         target="roomscout.command.plan:main",
         group="evaluate",
@@ -114,7 +115,7 @@ VERBS = {
         sections=RUN_SECTIONS[:2],
     ),
     "check-model": Verb(
-        "Tell what a model costs and reuses here, and with --run whether it works.",
+        "Say whether a model works here, and what it costs.",
         ("roomscout check-model Qwen/Qwen3-VL-8B-Instruct", "roomscout check-model embedded --run"),
         more="Reads its small files; --run loads it and asks two questions about a made room for three turns, "
         "together and alone. The exit status is 0 only if all is well.",
@@ -122,14 +123,14 @@ VERBS = {
         group="evaluate",
     ),
     "demo": Verb(
-        "Compare the included small model, with and without sight, on four generated rooms.",
+        "Try the included small model on four made rooms.",
         ("roomscout demo", "roomscout demo --num-questions 8 --log-root demo_runs"),
         target="roomscout.command.demo:main",
         group="ask",
         sections=RUN_SECTIONS[:5],
     ),
     "preview": Verb(
-        "Draw the first view and a plan of scans without a model, with their sizes and what looks wrong.",
+        "Draw the first view and a plan of scans, and say what is wrong.",
         ("roomscout preview room.ply", "roomscout preview --questions rooms/questions.jsonl --scan-root rooms"),
         more="Takes the scans that you name, or all that a question file or a benchmark asks about.",
         target="roomscout.command.preview:main",
@@ -142,24 +143,25 @@ VERBS = {
         group="make",
     ),
     "report": Verb(
-        "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
+        "Show a run in a browser: scores, plots and all questions.",
         ("roomscout report runs/first", "roomscout report runs/first --embed --out to_mail.html"),
-        more="Writes a page that opens from disk alone. An unfinished run has one, too.",
+        more="Each question has its views, and its path on a map. Writes a page that opens from disk alone; an "
+        "unfinished run has one, too.",
         target="roomscout.analysis.report.writer:main",
         group="look",
     ),
     "serve": Verb(
-        "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
+        "Show runs in a browser while they go on.",
         ("roomscout serve runs/first", "roomscout serve runs --port 9000"),
-        more="Changes nothing in the run. Only this computer can open the page; from another one, forward the "
-        "port with ssh -L.",
+        more="A run has its report, a folder a list of its runs. Nothing in them changes. Only this computer can open "
+        "the page; from another one, forward the port with ssh -L.",
         target="roomscout.analysis.serve.runs:main",
         group="look",
     ),
     "replay": Verb(
-        "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",
+        "Show one answer of a run in 3D: the scan and the camera's path.",
         ("roomscout replay runs/first q036", "roomscout replay runs/first q036 --out to_mail.html"),
-        more="Writes a page that opens from disk alone, with the conversation turn by turn.",
+        more="Shows what each view saw, and the conversation turn by turn. Writes a page that opens from disk alone.",
         target="roomscout.analysis.replay.lookup:main",
         group="look",
     ),
@@ -172,7 +174,7 @@ VERBS = {
         group="make",
     ),
     "wrong": Verb(
-        "List the answers of a run that are wrong or partly right, worst first.",
+        "List the wrong and partly right answers of a run.",
         ("roomscout wrong runs/first", "roomscout wrong runs/first --type object_counting --scene scene0011_00"),
         more="Shows folder, score, turns, type and scene of each answer that scores less than 1, then the "
         "question, and the chosen and the right answer.",
@@ -180,22 +182,22 @@ VERBS = {
         group="look",
     ),
     "compare": Verb(
-        "Compare runs over the same questions: differences with intervals, and the questions that flipped.",
+        "Compare runs over the same questions, with intervals.",
         ("roomscout compare runs/small runs/large", "roomscout compare runs/free runs/one_view --even-if steps"),
         more="Each is compared with the first one, per task and overall, with intervals over scenes; also shows how "
-        "many scenes the difference takes.",
+        "many scenes the difference takes, and which questions flipped.",
         target="roomscout.analysis.compare.command:main",
         group="compare",
     ),
     "study": Verb(
-        "Run a whole comparison, such as a model against its controls, and write a table and a page; also resumes it.",
+        "Run a whole comparison, such as a model against its controls.",
         ("roomscout study controls studies/controls --demo", "roomscout study budget studies/budget --scan-root scans"),
-        more="Its cells run one after the other, and the table has intervals. A finished cell is not run again.",
+        more="Writes a table with intervals and a page. Its cells run in turn; the same command resumes it.",
         target="roomscout.command.study:main",
         group="compare",
     ),
     "leaderboard": Verb(
-        "Make a table of runs with score, interval, protocol and cost, in Markdown and CSV.",
+        "Make a table of runs with score, interval, protocol and cost.",
         ("roomscout leaderboard runs/*_batched", "roomscout leaderboard runs/*_batched --out board.md board.csv"),
         more="Prints one row per run, best first, as Markdown. Runs that must not be compared (other "
         "questions, tasks, or protocol) stand in separate tables. Turns, tokens, seconds and cost are "
@@ -204,7 +206,7 @@ VERBS = {
         group="compare",
     ),
     "failures": Verb(
-        "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
+        "Split wrong answers: never saw an object in question, or did.",
         ("roomscout failures runs/first", "roomscout failures runs/first --type object_counting"),
         more="Prints a table by question type, then the answers that score less than 1 with the objects that "
         "their question needs. Works out what was in view from the recorded poses, the scans and the "
@@ -213,7 +215,7 @@ VERBS = {
         group="look",
     ),
     "boxes": Verb(
-        "Import the boxes of the objects in scans, after a check that they fit the scans.",
+        "Import boxes of objects that others published.",
         (
             "roomscout boxes scannet_meta_info_val.json --scan-root scans",
             "roomscout boxes 3d_annotation.json --scan-root scans --out scans/boxes.json",
@@ -225,10 +227,11 @@ VERBS = {
         group="make",
     ),
     "rescore": Verb(
-        "Apply today's parser and scorer to the replies of a run, without a model, and show what changes.",
+        "Read and score the replies of a run again, without a model.",
         ("roomscout rescore runs/first", "roomscout rescore runs/first --out rescored.csv"),
-        more="The records of the run are not changed. With --judge, answers in free text get marks, which are "
-        "kept beside them and score the run. With --prices, its summary says what it cost.",
+        more="Applies today's parser and scorer, and shows what changes; the records of the run stay. With --judge, "
+        "answers in free text get marks, which are kept beside them and score the run. With --prices, its summary "
+        "says what it cost.",
         target="roomscout.command.reports:rescore",
         group="make",
     ),
@@ -240,7 +243,7 @@ VERBS = {
         group="make",
     ),
     "train": Verb(
-        "Train a model on the conversations of runs, or by the score of its own episodes.",
+        "Train a model on conversations of runs, or by its own scores.",
         (
             "roomscout train sft runs/first --model embedded --output training_runs/sft",
             "roomscout train grpo --model embedded --output training_runs/grpo",
@@ -251,7 +254,7 @@ VERBS = {
     ),
 }
 
-EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("rooms", 0), ("eval", 1), ("resume", 0)))
+EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("eval", 1)))
 ABOUT = """\
 Let a vision-language model explore 3D scans of rooms and answer spatial questions."""
 CHOOSE = """\
@@ -272,7 +275,7 @@ def overview() -> str:
                 lines.append(f"  {name:<{width}}{does}")
     command = f"python {SCRIPT.name}" if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
     examples = [f"  {command}{example.removeprefix('roomscout')}" for example in EXAMPLES]
-    more = f"More: {command} help VERB; docs/README.md; python {SCRIPT.name} --help lists all flags."
+    more = f"{command} VERB --help lists the flags of a verb. docs/README.md says which page is about which task."
     return "\n".join([ABOUT, *lines, "", "Examples:", *examples, "", more])
 
 
