@@ -8,7 +8,7 @@ from pathlib import Path
 from roomscout.base.errors import UsageError
 from roomscout.base.text import counted, escaped, replace_unencodable
 from roomscout.base.verbs import Parser
-from roomscout.rooms.questions import QUESTIONS_PER_TYPE
+from roomscout.rooms.questions import ASKED_PER_TYPE
 from roomscout.rooms.room import FURNISHED, LEVELS
 from roomscout.rooms.scan import ScanStyle
 from roomscout.rooms.writer import write_rooms
@@ -37,11 +37,11 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"{escaped(str(options.out))} is a file: OUT takes a folder")
     level = LEVELS[options.level]
     qualities = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
-    per_type = QUESTIONS_PER_TYPE
+    per_type = ASKED_PER_TYPE
     if options.questions_per_type is not None:
         if options.questions_per_type < 1:
             raise UsageError(f"questions per type must be 1 or more, not {options.questions_per_type}")
-        per_type = dict.fromkeys(QUESTIONS_PER_TYPE, options.questions_per_type)
+        per_type = dict.fromkeys(ASKED_PER_TYPE, options.questions_per_type)
     try:
         if options.objects:
             level = replace(level, objects=tuple(options.objects))

@@ -43,6 +43,9 @@ QUESTIONS_PER_TYPE: Mapping[str, int] = MappingProxyType(
         "object_rel_direction_hard": 2, "route_planning": 2,
     }
 )  # fmt: skip
+MORE_TYPES: Mapping[str, Mapping[str, str]] = {}
+"""Types that VSI-Bench lacks, with the columns `answer_kind` and `unit` of their rows: not in the benchmark `rooms`."""
+ASKED_PER_TYPE = {**QUESTIONS_PER_TYPE, **dict.fromkeys(MORE_TYPES, 1)}
 
 COUNTING = "How many {c}(s) are in this room?"
 ABS_DISTANCE = (
@@ -111,7 +114,7 @@ def room_questions(
                 truth = "ABCD"[draft.options.index(draft.answer)]
             row = {"id": first_id + len(rows), "dataset": DATASET, "scene_name": room.name}
             row |= {"question_type": question_type, "question": draft.question}
-            rows.append(row | {"ground_truth": truth, "options": options})
+            rows.append({**row, "ground_truth": truth, "options": options, **MORE_TYPES.get(question_type, {})})
     return rows
 
 

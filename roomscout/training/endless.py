@@ -13,9 +13,10 @@ import numpy as np
 
 from roomscout import UpAxis
 from roomscout.agent.spec import WorldSpec
+from roomscout.data.answers import kind_named
 from roomscout.data.boxes import ObjectBox, SceneBoxes
 from roomscout.data.pictures import Picture
-from roomscout.data.question import with_kind
+from roomscout.data.question import UNDECLARED, with_kind
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.scan_frames import Start
 from roomscout.envs.library import SceneLibrary, draw_first_view, draw_start
@@ -25,12 +26,13 @@ from roomscout.rendering.scene import Scene, make_scene, upright
 from roomscout.rendering.views import FirstView
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
+from roomscout.rooms.questions import ASKED_PER_TYPE
 from roomscout.rooms.room import FURNISHED, LEVELS, SEEDS_END
 from roomscout.rooms.split import numbers_of
 from roomscout.rooms.view_finding import VIEW_FINDING, view_finding, write_picture
 from roomscout.rooms.writer import room_record
 
-TYPES = (*QUESTIONS_PER_TYPE, VIEW_FINDING.name)
+TYPES = (*ASKED_PER_TYPE, VIEW_FINDING.name)
 ENDLESS = 7_000_000
 """The seed of the first room; the splits that the explorer was trained on and all benchmarks have smaller ones."""
 ROOMS_KEPT = 64  # the most rooms in memory that no episode uses; a room takes 2 to 6 MB
@@ -84,7 +86,9 @@ class EndlessRooms(SceneLibrary):
             if rows:
                 row = rows[int(rng.integers(len(rows)))]
                 row |= {"id": f"{level}-{number}", "dataset": level, "options": tuple(row["options"] or ())}
-                return with_kind(Question(**row), BENCHMARK)
+                own = "answer_kind" in row
+                kind = kind_named(row.pop("answer_kind"), row.pop("unit", "")) if own else UNDECLARED
+                return with_kind(Question(**row, kind=kind), BENCHMARK)
         raise QuestionError(f"{ATTEMPTS} {level} rooms have no question of the types {', '.join(self._types)}")
 
     def _view_to_find(self, room: Room, seed: tuple[int, int]) -> dict[str, Any]:
