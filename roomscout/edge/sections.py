@@ -202,7 +202,7 @@ class ControlSettings(Section):
     """Who moves the camera, and what the model is shown and told: controls, with which a score can be compared."""
 
     title: ClassVar = "control"
-    advice: ClassVar = "To compare a score with: see docs/comparing.md."
+    advice: ClassVar = "To compare a score with: see docs/controls.md."
     moves: Literal["model", *MOVERS] = setting(  # type: ignore[valid-type]
         "model",
         Role.ANSWER,
