@@ -1,7 +1,8 @@
 # make demo: explore procedural rooms with the included model.  make check: style and types.
 # make test: all tests but the slow ones, in WORKERS (2) processes.  make test-slow: the slow ones.  make test-all: both.
 # make test-ray: tests on a Ray cluster of this machine.  make test-vllm: tests with vLLM in its own environment.
-# make docs: the documentation as a site, in site/.  make dist: sdist and wheel, in dist/.
+# make docs: the documentation as a site, in site/; fails for a broken link or a page outside the menu.
+# make dist: sdist and wheel, in dist/.
 # make test-faces: tests with OpenEnv, verifiers, VAGEN and verl in environments of their own.
 # A new .venv gets the versions of constraints.txt; CONSTRAINTS= make demo gives it the newest. make clean removes .venv.
 PY := .venv/bin/python
@@ -45,7 +46,7 @@ format: .venv/installed-dev
 	$(PY) -m ruff format .
 
 docs: .venv/installed-docs
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 dist: .venv/installed-dev
 	$(PY) -m build

@@ -1,5 +1,6 @@
 """Hooks of mkdocs: the README is the first page, and what pages link to outside docs/ is part of the site."""
 
+import logging
 import posixpath
 import re
 from pathlib import Path
@@ -12,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PLACES = {ROOT / "README.md": "index.md", DOCS / "README.md": "contents.md"}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
+log = logging.getLogger("mkdocs.hooks.site_hooks")  # whose warnings fail a strict build
+CODE_IN_TABLE = re.compile(r"(?<=[ (])`[^`\n]*\\\|[^`\n]*`")  # of which only GitHub removes the backslashes
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -38,11 +41,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Write links between files of the repository as links between places of the site."""
+    """Write links between files of the repository as links between places of the site, and code in tables as it is."""
     source, here = Path(page.file.abs_src_path or "").resolve(), posixpath.dirname(page.file.src_uri)
 
     def moved(link: re.Match[str]) -> str:
         target = (source.parent / link[1]).resolve()
-        return posixpath.relpath(place_of(target), here) if target.is_file() else link[1]
+        if not target.is_file():
+            return link[1]
+        file = files.get_file_from_path(place_of(target))
+        if file is None or file.inclusion.is_excluded():
+            log.warning("%s links to %s, which is not in the site", source.relative_to(ROOT), link[1])
+        return posixpath.relpath(place_of(target), here)
 
-    return LINK.sub(moved, markdown)
+    return CODE_IN_TABLE.sub(lambda code: code[0].replace("\\|", "|"), LINK.sub(moved, markdown))
