@@ -26,7 +26,6 @@ from roomscout.agent.turns import (
 )
 from roomscout.base.interrupts import raise_if_interrupted
 from roomscout.base.text import RESULT, counted
-from roomscout.data.answers import with_unit
 from roomscout.data.benchmark import Benchmark
 from roomscout.models import OutOfMemory
 from roomscout.runs.journal import Journal
@@ -236,10 +235,9 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
             log.log(answered, "[%s] No answer by the last turn", state.label)
         else:
             level = logging.DEBUG if run.policy.is_blinded else answered
-            scored = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
+            scored = [f"truth {row.truth_in_words}", f"score {row.score:g}"] if row.score is not None else []
             about = ", ".join([row.question_type, *scored, counted(row.turns, "turn")])
-            answer = with_unit(str(row.answer), state.question.kind.unit)
-            log.log(level, "[%s] Final answer: %s (%s)", state.label, answer, about)
+            log.log(level, "[%s] Final answer: %s (%s)", state.label, row.answer_in_words, about)
         run.policy.forget(state)
         state.close()
         progress.finished(row)

@@ -345,9 +345,12 @@ class QuestionState:
         try:
             score = question.score(self.answer)
             more_scores = question.more_scores(self.answer)
+            answer_text = question.answer_text(self.answer)
+            truth_text = question.truth_text
         except AnswerKindError as error:
             self.fail("answer kind", str(error))
             score, more_scores = 0.0, {}
+            answer_text = truth_text = ""
         # A batched call counts in full for each of its questions in `seconds`, and divided by them in `seconds_share`.
         shares = (turn.reply.seconds / len(turn.batch) + turn.seconds.render for turn in self.turns)
         return ResultRow(
@@ -371,8 +374,8 @@ class QuestionState:
             scores=more_scores,
             measurements=sum(use.metres is not None for turn in self.turns for use in turn.uses),
             options=question.options,
-            answer_text=question.text_of(self.answer),
-            ground_truth_text=question.text_of(question.ground_truth),
+            answer_text=answer_text,
+            ground_truth_text=truth_text,
             folder=str(self.episode),
         )
 

@@ -3,8 +3,9 @@
 from pathlib import PurePosixPath
 
 from roomscout.data.benchmark import Benchmark
+from roomscout.data.question import Question
 from roomscout.runs.movers import MOVERS
-from roomscout.runs.records import RunFacts
+from roomscout.runs.records import ResultRow, RunFacts
 
 
 def answering(facts: RunFacts) -> str:
@@ -42,11 +43,11 @@ def short_title(facts: RunFacts) -> str:
     return facts.name or answering(facts) + (f" ({', '.join(controls)})" if controls else "")
 
 
-def title_of(facts: RunFacts, benchmark: Benchmark, overall: float | None) -> str:
-    """The name of a run, or what answered, the benchmark and the overall in percent."""
+def title_of(facts: RunFacts, benchmark: Benchmark, overall: float | None, without: str = "") -> str:
+    """The name of a run, or what answered, the benchmark and the overall in percent, and what that is `without`."""
     if facts.name:
         return facts.name
-    score = "" if overall is None else f"{overall:.1f} %"
+    score = "" if overall is None else f"{overall:.1f} %{without}"
     about = "" if facts.setting("ply") else asked_in_words(facts, benchmark)
     return " · ".join(filter(None, [short_title(facts), about, score]))
 
@@ -58,3 +59,17 @@ def asked_in_words(facts: RunFacts, benchmark: Benchmark) -> str:
     path = PurePosixPath(benchmark.title)
     in_folder = benchmark.scored_as and path.stem == "questions" and path.parent.name
     return str(path.parent) if in_folder else benchmark.title
+
+
+def given_in_words(row: ResultRow | None, question: Question | None) -> str:
+    """The answer of a row as people read it; of a run before rows said that, by its question. Empty without one."""
+    if row is None or row.answer_text or question is None:
+        return row.answer_in_words if row else ""
+    return question.in_words(row.answer)
+
+
+def truth_in_words(row: ResultRow | None, question: Question | None) -> str:
+    """Likewise the ground truth, which may be known before there is a row."""
+    if question is None or (row is not None and row.ground_truth_text):
+        return row.truth_in_words if row else ""
+    return question.truth_in_words

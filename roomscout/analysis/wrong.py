@@ -4,11 +4,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from roomscout.analysis.titles import given_in_words, truth_in_words
 from roomscout.analysis.verbs import add_choices, chosen_rows, chosen_run, print_lines
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import replace_unencodable
 from roomscout.base.verbs import Parser
-from roomscout.data.answers import AnswerKind, with_unit
+from roomscout.data.question import Question
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.sights import Sight
@@ -48,7 +49,7 @@ def report_wrong(
         heading.append(f"Not scored yet: {awaiting}; to score them: roomscout rescore {folder} --judge MODEL")
     if not listed:
         return heading
-    kinds = {question.id: question.kind for question in reader.questions}
+    questions = {question.id: question for question in reader.questions}
     sights = reader.sights
     rows = [
         {
@@ -60,7 +61,7 @@ def report_wrong(
         }
         for row in listed
     ]
-    details = (_details(row, kinds.get(row.id), sights.get(row.episode)) for row in listed)
+    details = (_details(row, questions.get(row.id), sights.get(row.episode)) for row in listed)
     return [*heading, "", *Table.of(rows, left=range(5)).lines_with(details)]
 
 
@@ -74,19 +75,12 @@ def _heading(chosen: Sequence[ResultRow], listed: Sequence[ResultRow], failed: b
     return words + (f"; failed: {failures}, by an error and not by an answer (--failed lists them)" if failures else "")
 
 
-def _details(row: ResultRow, kind: AnswerKind | None, sight: Sight | None) -> list[str]:
+def _details(row: ResultRow, question: Question | None, sight: Sight | None) -> list[str]:
     """The question, the answer with the right one or why there is none, and how well its objects were in view."""
     if row.failed:
         answer = f"failed ({row.failed_part}): {row.error}"
     else:
-        answer = f"answered {_in_words(row.answer, row.answer_text, kind)}" if row.answer is not None else "no answer"
-    truth = row.ground_truth
-    right = [f"right: {_in_words(truth, row.ground_truth_text, kind)}"] if truth is not None else []
+        answer = f"answered {given_in_words(row, question)}" if row.answer is not None else "no answer"
+    right = [f"right: {truth_in_words(row, question)}"] if row.ground_truth is not None else []
     in_view = [f"in view: {sight.in_words}"] if sight is not None and sight.objects else []
     return [row.question, "; ".join([answer, *right]), *in_view]
-
-
-def _in_words(answer: str, text: str, kind: AnswerKind | None) -> str:
-    if text:
-        return f"{answer} ({text})"
-    return with_unit(answer, kind.unit) if kind else answer

@@ -264,6 +264,15 @@ class Benchmark:
         """The benchmark's type of this name, or that of a user's own questions; None for any other name."""
         return self.by_name.get(name) or self.apart_by_name.get(name) or OWN_TYPES.get(name)
 
+    def in_overall(self, types: Iterable[str]) -> list[str]:
+        """Which of some types their overall covers: the benchmark's, or without any those that are apart, or else
+        all."""
+        names = list(dict.fromkeys(types))
+        for own in (self.by_name, self.apart_by_name):
+            if found := [name for name in own if name in names]:
+                return found
+        return names
+
     def make(self, questions: "Sequence[Question]") -> None:
         """Make what these questions are about, as far as it is made and not there yet; raises QuestionError."""
         if self.make_scans is not None:

@@ -90,11 +90,13 @@ class QuestionSource:
             excluded = {question.id for question in kept if question.question_type == name} - self.as_given
             if excluded and name not in types:
                 how = "to include them, name the type as one of the question types"
-                logger.info("Excluded all %s questions (%d): %s; %s", name, len(excluded), reason, how)
+                if name not in apart or filters.get("ids") or not self.of_benchmark:  # else nobody asked for them
+                    logger.info("Excluded all %s questions (%d): %s; %s", name, len(excluded), reason, how)
                 kept = [question for question in kept if question.id not in excluded]
         if not kept:
-            unless = f"; {listed(benchmark.excluded)} is asked only if the question types name it"
-            raise QuestionError(f"{self.name}: no question passes all filters{unless if benchmark.excluded else ''}")
+            only_named = listed((*benchmark.excluded, *apart))
+            unless = f"; {only_named} is asked only if the question types name it" if only_named else ""
+            raise QuestionError(f"{self.name}: no question passes all filters{unless}")
         return kept[: filters.get("num_questions")]
 
 

@@ -131,6 +131,9 @@ class RunReader:
     def recorded_rows(self) -> list[ResultRow]:
         """The last result of each finished episode, in their order, as recorded."""
         last = {(row.id, row.sample): row for row in self._records(self.folder / "results.jsonl", ResultRow)}
+        people = self.people if last else {}
+        if any(row.person is None for row in last.values()) and people:  # a run from before rows named it
+            last = {key: replace(row, person=people.get(row.episode)) for key, row in last.items()}
         return sorted(last.values(), key=lambda row: row.episode)
 
     @property

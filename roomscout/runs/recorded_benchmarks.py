@@ -13,6 +13,8 @@ from roomscout.runs.records import BenchmarkRecord, RunFacts, TypeRecord
 OVERALLS = {"tasks": mean_over_tasks, "questions": mean_over_questions}  # unless a function of its own computes it
 SAME = ("name", "title", "label", "excluded", "summed_last", "datasets", "scan_layouts", "rescans", "sizes")
 """The fields that a benchmark and its record have alike."""
+SAME_OF_KIND = ("unit", "takes_options", "needs_judge", "in_scan_coordinates", "judges_camera")
+"""Likewise of a kind of answer and a type's record."""
 TRUST = "add --allow-code (in Python: allow_code=True) if you trust its author"
 
 
@@ -40,7 +42,8 @@ def _type_record(question_type: QuestionType) -> dict[str, Any]:
         "task": question_type.task,
         "told_by_extent": question_type.told_by_extent,
         "kind": kind.name,
-        **{field: getattr(kind, field) for field in ("unit", "takes_options", "needs_judge")},
+        **{field: getattr(kind, field) for field in SAME_OF_KIND},
+        "score_names": dict(kind.score_names),
         "shipped": kind == _shipped(kind.name, kind.unit),
     }
 
@@ -82,7 +85,8 @@ def _described(record: BenchmarkRecord, name: str) -> Benchmark:
 
 def _described_type(record: TypeRecord, benchmark: str) -> QuestionType:
     kind = _shipped(record.kind, record.unit) if record.shipped else None
-    own = RecordedKind(record.kind, record.unit, record.takes_options, record.needs_judge, benchmark)
+    same = {field: getattr(record, field) for field in SAME_OF_KIND}
+    own = RecordedKind(record.kind, benchmark=benchmark, names=tuple(record.score_names.items()), **same)
     return QuestionType(record.name, kind or own, record.task, told_by_extent=record.told_by_extent)
 
 
@@ -95,7 +99,15 @@ class RecordedKind(AnswerKind):
     unit: str = ""  # of a number
     takes_options: bool = False  # whether its questions have options
     needs_judge: bool = False  # whether a judge scores its answers
+    in_scan_coordinates: bool = False  # whether answers are places
+    judges_camera: bool = False  # whether the camera's pose is scored
     benchmark: str = ""  # what names the benchmark with its code
+    names: tuple[tuple[str, str], ...] = ()  # of further scores, by key
+
+    @property
+    def score_names(self) -> dict[str, str]:
+        """As recorded."""
+        return dict(self.names)
 
     def _needs_code(self, *_: Any, **__: Any) -> Any:
         raise BenchmarkError(f"answers of kind {self.name} are scored by the code of {self.benchmark}: {TRUST}")

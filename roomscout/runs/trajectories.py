@@ -53,9 +53,9 @@ class Trajectory:
     def _repr_html_(self) -> str:
         """The question with its outcome and a filmstrip of its turns, all text escaped; errors for damaged views."""
         question = self.question
-        outcome = self.error or _with_text(question, self.answer)
+        outcome = self.error or question.in_words(self.answer) or "no answer"
         if self.score is not None:
-            outcome += f", score {self.score:g}, truth {_with_text(question, question.ground_truth)}"
+            outcome += f", score {self.score:g}, truth {question.truth_in_words}"
         lines = [question.question, *question.options, f"{self.status}: {outcome}"]
         first, *others = map(escape, lines)
         heading = "<br>".join([f"<b>{first}</b>", *others])
@@ -92,11 +92,6 @@ def trajectories(
         )
         for row in rows
     ]
-
-
-def _with_text(question: Question, answer: str | None) -> str:
-    text = question.text_of(answer)
-    return f"{answer} ({text})" if text else f"{answer}"
 
 
 def _figure(turn: Turn) -> str:

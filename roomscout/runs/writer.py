@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -156,10 +157,16 @@ class RunWriter(Journal):
 
     def results(self, rows: Sequence[ResultRow]) -> None:
         """Write several results at once: waiting for the disk costs as much for all of them as for one."""
+        people = self._people
         rows = [self._answered.get((row.id, row.sample), row) if row.failed else row for row in rows]
+        rows = [replace(row, person=people.get(row.episode)) for row in rows]
         if rows:
             self._enqueue(_append, self.folder / "results.jsonl", *(row.to_json() for row in rows), durable=True)
         self._rows |= {(row.id, row.sample): row for row in rows}
+
+    @cached_property
+    def _people(self) -> dict[EpisodeId, str]:
+        return self.reader.people
 
     def sample(self, samples: Mapping[str, Any]) -> None:
         """Append what a GPU did to hardware.jsonl; leaves a failure to the next write of something else."""

@@ -12,12 +12,12 @@ import numpy as np
 
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words
-from roomscout.base.text import listed
+from roomscout.base.text import counted, listed
 from roomscout.data.answers import AnswerKind, Number, matched_text
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import FEWEST_SCENES, INTERVAL, LEVEL, SEED, scored_alone
-from roomscout.scoring.scores import Agreement, EpisodeId, PersonScores, ResultRow, Scores
+from roomscout.scoring.scores import Agreement, EpisodeId, PersonScores, ResultRow, Scores, TypeOfPerson
 from roomscout.scoring.summary import rounded
 
 DEAL_SEED = 0
@@ -138,6 +138,7 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
     for name, own in grouped(rows).items():
         types = sorted({row.question_type for row in own})
         percents, intervals = scored_alone(own, benchmark)
+        by_type = grouped((row.question_type, row.score) for row in own if row.score is not None)
         scores[name] = PersonScores(
             answers=sum(row.answer is not None for row in own),
             types=types,
@@ -146,26 +147,53 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
             percent=percents.get("overall"),
             interval=intervals.percent.get("overall") if intervals else None,
             seconds=round(median(row.seconds for row in own), 1),
+            by_type={
+                of_type: TypeOfPerson(scored=len(values), percent=rounded(100 * mean(values)))
+                for of_type, values in by_type.items()
+            },
+            covers=benchmark.in_overall(by_type) if percents else [],
         )
     return scores
 
 
 def people_table(scores: Scores) -> Table | None:
-    """What each person scores, over how many answers of which types; None without people."""
-    rows = [
-        [
-            name,
-            decimal(person.percent),
-            interval_in_words(person.interval),
-            str(person.answers),
-            str(person.failed),
-            "all" if person.every_type else listed(person.types),
-            f"{person.seconds:g}",
-        ]
-        for name, person in scores.annotators.items()
-    ]
-    heads = ["person", "score (%)", INTERVAL, "answers", "failed", "types", "median seconds"]
-    return Table(heads, rows) if rows else None
+    """What each person scores, a column each: by type over how many answers, the mean and what it covers, and the time
+    of an answer; None without people."""
+    people = scores.annotators
+    if not people:
+        return None
+    names = dict.fromkeys(name for person in people.values() for name in (*person.by_type, *person.types))
+    types = [name for name in scores.types if name in names]
+    rows = [[name, *(_cell_of(person, name) for person in people.values())] for name in types]
+    facts = {
+        "mean": [decimal(person.percent) for person in people.values()],
+        INTERVAL: [interval_in_words(person.interval) for person in people.values()],
+        "which covers": [_covered(person) for person in people.values()],
+        "and leaves out": [listed(_left_out(person)) for person in people.values()],
+        "answers": [str(person.answers) for person in people.values()],
+        "failed, scored 0": [str(person.failed or "") for person in people.values()],
+        "seconds an answer, median": [f"{person.seconds:g}" for person in people.values()],
+    }
+    rows += [[fact, *cells] for fact, cells in facts.items() if any(cell not in ("", "-") for cell in cells)]
+    return Table(["percent (answers)", *people], rows)
+
+
+def _cell_of(person: PersonScores, name: str) -> str:
+    of_type = person.by_type.get(name)
+    return f"{decimal(of_type.percent)} ({of_type.scored})" if of_type else ""
+
+
+def _covered(person: PersonScores) -> str:
+    """How many answers of which types the mean of a person covers; empty without a mean."""
+    types = person.covers
+    if not types:
+        return ""
+    answers = sum(person.by_type[name].scored for name in types)
+    return f"{counted(answers, 'answer')} of {types[0] if len(types) == 1 else f'{len(types)} types'}"
+
+
+def _left_out(person: PersonScores) -> list[str]:
+    return [name for name in person.by_type if person.covers and name not in person.covers]
 
 
 def agreement_lines(scores: Scores) -> list[str]:
@@ -177,10 +205,5 @@ def agreement_lines(scores: Scores) -> list[str]:
         missing = f", missing answers: {of_kind.missing}" if of_kind.missing else ""
         counts = f"questions: {of_kind.questions}{missing}"
         lines.append(f"Agreement of answers, {name}: {of_kind.percent:.1f} % of pairs{alpha} ({counts})")
-    for name, person in scores.annotators.items():
-        interval = " ({:.1f} to {:.1f})".format(*person.interval) if person.interval else ""
-        types = "all types" if person.every_type else f"only {listed(person.types)}"
-        score = "" if person.percent is None else f"{person.percent:.1f} %{interval} over {types}, "
-        failed = f" ({person.failed} more failed and score 0)" if person.failed else ""
-        lines.append(f"{name}: {score}{person.answers} answers{failed}, {person.seconds:g} s each (median)")
-    return lines
+    table = people_table(scores)
+    return [*lines, "", *table.lines(), ""] if table else lines

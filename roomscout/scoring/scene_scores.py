@@ -76,7 +76,7 @@ class SceneScores:
     @property
     def in_overall(self) -> list[str]:
         """The types that count in the overall."""
-        return [name for name in self.types if self.of_own or name in self.benchmark.by_name]
+        return self.benchmark.in_overall(self.types)
 
     @cached_property
     def tasks(self) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.judged import score_of_mark
+from roomscout.data.question import in_words
 
 Edges = tuple[float, float]  # an interval in percent, low and high
 
@@ -61,10 +62,11 @@ class ResultRow(Record):
     seconds_share: OmittedIfEmpty[float] = field(default=0.0, kw_only=True)  # with its share: these add up over a run
     scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)  # further ones by name
     options: OmittedIfEmpty[tuple[str, ...]] = ()  # of the question
-    answer_text: OmittedIfEmpty[str] = ""  # of the chosen option
-    ground_truth_text: OmittedIfEmpty[str] = ""  # of the right option
+    answer_text: OmittedIfEmpty[str] = ""  # of the chosen option, or how people read the answer, unless as it is
+    ground_truth_text: OmittedIfEmpty[str] = ""  # likewise of the ground truth
     folder: OmittedIfEmpty[str] = ""  # of the episode, in the run folder
     measurements: OmittedIfEmpty[int] = 0  # distances that the model measured in the scan
+    person: str | None = field(default=None, kw_only=True)  # who answered, of a run of people by name
 
     def __post_init__(self) -> None:
         if self.score is not None and not 0 <= self.score <= 1:
@@ -74,6 +76,16 @@ class ResultRow(Record):
     def episode(self) -> EpisodeId:
         """Which answer to which question this is."""
         return EpisodeId(self.number, self.sample)
+
+    @property
+    def answer_in_words(self) -> str:
+        """The answer as people read it; empty without one."""
+        return in_words(self.answer, self.answer_text, bool(self.options))
+
+    @property
+    def truth_in_words(self) -> str:
+        """The ground truth as people read it; empty without one."""
+        return in_words(self.ground_truth, self.ground_truth_text, bool(self.options))
 
     @property
     def failed(self) -> bool:
@@ -178,7 +190,8 @@ class Label(Record):
         listed = ", ".join(task + self._missing_of(task, benchmark) for task in tasks)
         if benchmark.scored_as or self.tasks is None:
             prefix = "".join(f"{word.replace('_', ' ')} " for word in self._prefixes)
-            of = f" of {benchmark.title}" if benchmark.scored_as else " in types of your own"
+            types = f" in {listed}" if self.tasks is None and tasks else ""
+            of = types + (f" of {benchmark.title}" if benchmark.scored_as else "")
             of = of if self.benchmark == benchmark.label else f" of {str(self).removesuffix('_over_questions')}"
             judge = benchmark.label.partition("_judged_by_")[2]
             of += f", judged by {judge.replace('_', ' ')}" if judge else ""
@@ -241,6 +254,7 @@ class TypeScores(Record):
     without_scan: int = 0  # failed, since their scan was not found
     mean_turns: float | None = None  # of those that did not fail; None if all did
     measurements: OmittedIfEmpty[int] = 0  # distances that the model measured in scans
+    scored: OmittedIfEmpty[int] = 0  # with a score
     percent: float | None = None  # None if none was scored
     scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)  # means of further ones, by name
 
@@ -296,6 +310,14 @@ class Agreement(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TypeOfPerson(Record):
+    """What a person scores in a type."""
+
+    scored: int  # how many answers have a score
+    percent: float | None  # their mean; None without any
+
+
+@dataclass(frozen=True, kw_only=True)
 class PersonScores(Record):
     """What a person scores."""
 
@@ -306,6 +328,8 @@ class PersonScores(Record):
     percent: float | None  # the overall; None if the benchmark's aggregate fails on these answers alone
     interval: OmittedIfNone[Edges | None] = None  # of the overall
     seconds: float  # the median of an answer
+    by_type: OmittedIfEmpty[dict[str, TypeOfPerson]] = field(default_factory=dict)  # those of the person's answers
+    covers: OmittedIfEmpty[list[str]] = field(default_factory=list)  # the types whose mean is the overall
 
 
 @dataclass(frozen=True, kw_only=True)

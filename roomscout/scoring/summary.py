@@ -11,6 +11,7 @@ from roomscout.base.grouping import grouped
 from roomscout.base.loading import code_of_others
 from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean, mean_over_questions
+from roomscout.scoring.headline import Headline, further_means, headline_of, in_one_line, left_out_lines
 from roomscout.scoring.scores import Label, Percentages, ResultRow, Scores, TypeScores, scores_of
 
 
@@ -25,12 +26,13 @@ def aggregate(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, floa
 
 def percents_of(scores: Mapping[str, Sequence[float]], benchmark: Benchmark) -> dict[str, float]:
     """Percent per task and "overall" of scores by type, as the benchmark's `aggregate` combines them; with all types of
-    VSI-Bench, that equals the official result (thinking-in-space, vsibench/utils.py). Ignores other types, unless all
-    are: then the overall is the mean over questions. {} without scores; raises BenchmarkError."""
-    own = {name: scores[name] for name in benchmark.by_name if name in scores}
-    if own:
-        return combined(benchmark, own)
-    return mean_over_questions(benchmark, scores) if scores else {}
+    VSI-Bench, that equals the official result (thinking-in-space, vsibench/utils.py). Ignores types that are not
+    `in_overall`; without one of the benchmark's, the overall is the mean over questions. {} without scores; raises
+    BenchmarkError."""
+    counted = {name: scores[name] for name in benchmark.in_overall(scores)}
+    if benchmark.by_name.keys() & counted.keys():
+        return combined(benchmark, counted)
+    return mean_over_questions(benchmark, counted) if counted else {}
 
 
 def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -60,6 +62,7 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
         more = grouped(score for row in of_type for score in row.scores.items())
         types[name] = replace(
             _outcomes(of_type),
+            scored=len(scores),
             percent=rounded(100 * mean(scores)) if scores else None,
             scores={further: mean(values) for further, values in more.items()},
         )
@@ -119,9 +122,9 @@ def _limited(label: Label, complete: bool, benchmark: Benchmark, counts: Mapping
 def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, part: str) -> Percentages:
     percents = aggregate(rows, benchmark)
     scored = [row for row in rows if row.score is not None]
-    counted = [row for row in scored if row.question_type in benchmark.by_name]
-    own = scores_of(row for row in scored if row.question_type not in benchmark.by_name) if counted else []
-    counted = counted or scored
+    covered = benchmark.in_overall(row.question_type for row in scored)
+    counted = [row for row in scored if row.question_type in covered]
+    own = scores_of(row for row in scored if row.question_type not in covered)
     percentages = Percentages(
         questions=len(rows),
         scored=len(scored),
@@ -189,10 +192,11 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
             rows.append([f"{task}, mean of its types", *[""] * 6, decimal(percent), *beside(task)])
     heads = ["type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent", *titles]
     lines = Table(heads, rows).lines()
+    headline = headline_of(scores, benchmark)
     for name, of_type in scores.types.items():
-        if of_type.scores:
-            means = ", ".join(f"mean {score} {value:.3g}" for score, value in of_type.scores.items())
-            lines.append(f"{name}: {means}")
+        means = further_means(name, of_type, benchmark)
+        if means and (headline is None or name not in headline.left_out):
+            lines.append(f"{name}, on average: {in_one_line(means)}")
     answers = "answers" if scores.samples else "questions"
     failed = ""
     if scores.asked.failed:
@@ -211,9 +215,10 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     if scores.intervals is not None and (edges := scores.interval("overall")) is not None:
         over = f"the {scores.intervals.level} % interval over {scores.intervals.scenes['overall']} scenes"
         interval = f" ({edges[0]:.1f} to {edges[1]:.1f}, {over})"
-    lines += ["", _overall_line(asked, benchmark, denominator, interval) + failed]
+    lines += ["", _overall_line(headline, denominator, interval) + failed]
     if lack_scan:
-        lines.append(_overall_line(with_scan, benchmark, f"{answers} with a scan"))
+        lines.append(_overall_line(headline_of(scores, benchmark, with_scan), f"{answers} with a scan"))
+    lines += left_out_lines(headline, benchmark) if headline else []
     if awaiting := asked.awaiting_judge:
         lines.append(f"{awaiting} not scored yet: a judge scores them, see roomscout rescore")
     return [*lines, *no_interval_lines(scores), *_baseline_lines(scores)]
@@ -247,17 +252,13 @@ def _baseline_lines(scores: Scores) -> list[str]:
     return lines
 
 
-def _overall_line(part: Percentages, benchmark: Benchmark, denominator: str, interval: str = "") -> str:
-    if part.label is None:
+def _overall_line(headline: Headline | None, denominator: str, interval: str = "") -> str:
+    if headline is None:
         return f"no scored {denominator}"
-    words = part.label.in_words([*part.tasks], benchmark)
-    if part.counted == 1:
+    if headline.answers == 1:
         denominator = denominator.replace("questions", "question", 1).replace("answers", "answer", 1)
-    own = part.own_percent
-    others = "apart from it" if benchmark.apart else "of your own"
-    besides = "" if own is None else f"; {own:.1f} % over {part.scored_own} in types {others}"
-    words += f" ({part.shown})" if part.shown else ""
-    return f"{words}: {part.overall:.1f} %{interval} over {part.counted} {denominator}{besides}"
+    over = f"over {headline.answers} {denominator}"
+    return f"{headline.label}: {headline.percent:.1f} %{interval} {over}{headline.without}"
 
 
 def failed_in_words(scores: Scores) -> str:

@@ -314,7 +314,7 @@ def _verdict(pair: Pair) -> str:
 def _flip_table(flips: Sequence[Flip], pair: Pair, out: Path) -> Table:
     def answer(report: str, row: ResultRow, score: float) -> Markup:
         folder = escaped(row.folder)
-        text = f"{row.answer}. {row.answer_text}" if row.answer_text else value_in_words(row.answer)
+        text = row.answer_in_words if row.answer_text else value_in_words(row.answer)
         if report and folder:
             folder = Markup('<a href="{}#{}">{}</a>').format(report, folder, folder)
         return Markup("{} {} <small>({:g})</small>").format(folder, escaped(text), score)
@@ -323,8 +323,7 @@ def _flip_table(flips: Sequence[Flip], pair: Pair, out: Path) -> Table:
     rows = []
     for flip in flips:
         key = flip.key
-        truth = flip.first.ground_truth_text
-        right = f"{key.ground_truth}. {truth}" if truth else key.ground_truth
+        right = flip.first.truth_in_words or key.ground_truth
         answers = answer(reports[0], flip.first, flip.before), answer(reports[1], flip.second, flip.after)
         rows.append([key.question, key.question_type, key.scene_name, right, *answers])
     return Table(["Question", "Type", "Scene", "Right", "A", pair.letter], rows)

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from roomscout.data.answers import with_unit
+from roomscout.analysis.titles import given_in_words, truth_in_words
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.data.boxes import ObjectBox, named_in
 from roomscout.data.questions import Question
@@ -19,6 +19,7 @@ from roomscout.runs.reader import RunReader, parts_of_run
 from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, RunFacts, Turn, image_files
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
+from roomscout.scoring.headline import Headline, headline_of
 
 OUTCOMES = {
     "right": "full score",
@@ -67,6 +68,7 @@ class AnswerContents:
     messages: tuple[RecordedMessage, ...]  # the conversation; empty without a model
     sight: Sight | None = None  # what was in view; None if that is not known
     person: str = ""  # to whom it was dealt, in a run of several people
+    by_person: bool = False  # whether a person replied, so that the text of a reply is what the page wrote
 
     @property
     def outcome(self) -> str:
@@ -81,6 +83,14 @@ class AnswerContents:
             return "right"
         return "partly" if self.row.score else "wrong"
 
+    @property
+    def places(self) -> list[tuple[str, list[float]]]:
+        """Where the "right" answer and the "given" one are, if its kind has places; see `AnswerKind.place`."""
+        given = self.row.answer if self.row else None
+        answers = {"right": self.question.ground_truth, "given": given}
+        places = [(name, self.question.kind.place(text)) for name, text in answers.items() if text is not None]
+        return [(name, place) for name, place in places if place is not None]
+
     def named(self, boxes: Sequence[ObjectBox]) -> list[ObjectBox]:
         """Those of a scan's boxes whose objects the question or its options name."""
         return named_in(" ".join([self.question.question, *self.question.options]), boxes)
@@ -94,8 +104,8 @@ class AnswerContents:
             question=self.question,
             outcome=self.outcome,
             score=row.score if row else None,
-            answer=self.in_words(row.answer) if row else "",
-            truth=self.in_words(self.question.ground_truth),
+            answer=given_in_words(row, self.question),
+            truth=truth_in_words(row, self.question),
             numbers=self._numbers,
             turns=len(self.turns),
             distance_m=sum(turn.move.moved_m for turn in self.turns if turn.move is not None),
@@ -103,13 +113,6 @@ class AnswerContents:
             sight=self.sight.verdict if self.sight else None,
             person=self.person,
         )
-
-    def in_words(self, answer: str | None) -> str:
-        """An answer with the text of its option, or with its unit; empty without one."""
-        if answer is None:
-            return ""
-        text = self.question.text_of(answer)
-        return f"{answer}. {text}" if text else with_unit(answer, self.question.kind.unit)
 
     @property
     def _numbers(self) -> tuple[float, float] | None:
@@ -199,6 +202,16 @@ class RunContents:
         lines = [line for line in dict.fromkeys(LOGGED_WARNING.findall(text)) if self.pending or STOPPED not in line]
         return sorted(lines, key=lambda line: "up axis" not in line.replace("-", " "))
 
+    @cached_property
+    def headline(self) -> Headline | None:
+        """The overall and what it covers; None if nothing is scored."""
+        return headline_of(self.summary, self.benchmark)
+
+    @property
+    def left_out(self) -> list[str]:
+        """The types that it leaves out."""
+        return list(self.headline.left_out) if self.headline else []
+
     @property
     def pending(self) -> int:
         """How many answers have no result yet."""
@@ -241,7 +254,8 @@ class RunContents:
         if sight is not None and len(sight.surface) != len(turns):
             sight = None
         person = self.people.get(episode, "")
-        return AnswerContents(episode, question, self.rows.get(episode), turns, messages, sight, person)
+        by_person = self.facts.by_people
+        return AnswerContents(episode, question, self.rows.get(episode), turns, messages, sight, person, by_person)
 
 
 def _begun(reader: RunReader, parts: Sequence[RunReader], final: frozenset[EpisodeId]) -> dict[EpisodeId, RunReader]:

@@ -103,15 +103,21 @@ class FloorPlans:
 
 
 def map_of(
-    turns: Sequence[Turn], place: PlanArea | None, boxes: Sequence[ObjectBox], hfov_deg: float
+    turns: Sequence[Turn],
+    place: PlanArea | None,
+    boxes: Sequence[ObjectBox],
+    hfov_deg: float,
+    answers: Sequence[tuple[str, Sequence[float]]] = (),
 ) -> dict[str, Any]:
     """The top-down map of an answer's turns in pixels of `place`, as JSON values. "poses" has each turn's place and
     heading (degrees counter-clockwise from the right), "stops" the moves that were blocked or clipped: where from,
-    where the camera stopped, and where it should have gone. Without a `place`, the path has a plan of its own."""
+    where the camera stopped, and where it should have gone. "answers" has the places of the right and of the given
+    answer, with a heading (else null). Without a `place`, the path has a plan of its own."""
     points = [(turn.pose.x_m, turn.pose.y_m) for turn in turns]
     if turns[-1].move is not None:
         points.append((turns[-1].move.pose.x_m, turns[-1].move.pose.y_m))
-    place = place or _around([*points, *(corner for box in boxes for corner in box.footprint)])
+    ends = [(at[0], at[1]) for _, at in answers]
+    place = place or _around([*points, *ends, *(corner for box in boxes for corner in box.footprint)])
     return {
         "width": place.width,
         "height": place.height,
@@ -122,6 +128,9 @@ def map_of(
             [turn.turn, *_pixel(place, turn.pose.x_m, turn.pose.y_m), round(turn.pose.heading_deg, 1)] for turn in turns
         ],
         "stops": [_stop(turn, place) for turn in turns if turn.stopped],
+        "answers": [
+            [name, *_pixel(place, at[0], at[1]), round(at[3], 1) if len(at) > 3 else None] for name, at in answers
+        ],
         "boxes": [[box.category, [_pixel(place, *corner) for corner in box.footprint]] for box in boxes],
     }
 

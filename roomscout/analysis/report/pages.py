@@ -11,6 +11,7 @@ from roomscout.analysis.report.contents import OUTCOMES, AnswerContents, Entry, 
 from roomscout.analysis.report.maps import FloorPlans, map_of
 from roomscout.base.shots import PICTURE
 from roomscout.base.text import escaped, escaped_text
+from roomscout.data.answers import scores_in_words
 from roomscout.data.boxes import BoxError, ObjectBox, needed_for
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.prices import Price, in_money
@@ -38,8 +39,9 @@ def _escaped(value: Any) -> Any:
     return escaped_text(value) if isinstance(value, str) else value
 
 
-def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The rows of the table; types, scenes, outcomes, sights and people are positions in lists."""
+def index_of(entries: Sequence[Entry], left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """The rows of the table; types, scenes, outcomes, sights and people are positions in lists. `left_out`
+    are the types that the overall of the run leaves out."""
     types = list(dict.fromkeys(entry.question.question_type for entry in entries))
     scenes = list(dict.fromkeys(entry.question.scene_name for entry in entries))
     outcomes = list(OUTCOMES)
@@ -49,6 +51,7 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
     people = sorted({entry.person for entry in entries} - {""})
     return {
         "types": types,
+        "left_out": left_out,
         "scenes": scenes,
         "people": people,
         "outcomes": outcomes,
@@ -130,7 +133,7 @@ def answer_values(answer: AnswerContents) -> dict[str, Any]:
         "answer": entry.answer,
         "truth": entry.truth,
         "score": entry.score,
-        "scores": {name: round(value, 4) for name, value in row.scores.items()} if row else {},
+        "scores": scores_in_words(row.scores, question.kind.score_names) if row else {},
         "status": row.status if row else answer.outcome,
         "outcome": answer.outcome,
         "error": (row and row.error) or "",
@@ -168,7 +171,7 @@ def _map(
         except BoxError as error:
             missing.append(f"{error}.")
     unseen = unseen_of(answer, named)
-    drawn = map_of(answer.turns, place, named, facts.intrinsics.horizontal_fov_deg)
+    drawn = map_of(answer.turns, place, named, facts.intrinsics.horizontal_fov_deg, answer.places)
     return {
         **drawn,
         "image": image,
@@ -209,14 +212,14 @@ def turn_values(turn: Turn, answer: AnswerContents, link: Link, missing: list[st
     return {
         "turn": turn.turn,
         "view": view,
-        **({"more": list(zip(turn.see, more, strict=True))} if more else {}),
+        **({"more": list(zip(map(caption_of, turn.see), more, strict=True))} if more else {}),
         "pose": turn.frames.in_words if turn.frames else where,
         "action": turn.action.in_words,
         "requested": turn.requested.in_words if turn.requested else "",
         "answers": turn.action.done,
         "camera": "; ".join(filter(None, [turn.uses_in_words, turn.camera_in_words])),
         "stopped": turn.stopped,
-        "reply": reply.text,
+        "reply": "" if answer.by_person else reply.text,
         "read": _read_in(turn, answer),
         "error": turn.parse_error or "",
         "clamped": turn.clamped,
@@ -229,11 +232,18 @@ def turn_values(turn: Turn, answer: AnswerContents, link: Link, missing: list[st
     }
 
 
+def caption_of(image: str) -> str:
+    """What an image beside the view is called below it: pictures of the question by their number, others by name."""
+    number = image.removeprefix(PICTURE)
+    if number == image:
+        return image
+    return "the photo in question" if number == "1" else f"photo {number} in question"
+
+
 def forced_in_words(forced: ForcedAnswer, answer: AnswerContents) -> str:
     """A forced answer with its score, such as "A. chair, score 1.00"."""
-    option = next((text for text in answer.question.options if _is_option(forced.answer, text)), None)
     score = "" if forced.score is None else f", score {forced.score:.2f}"
-    return (option or answer.in_words(forced.answer) or "no answer") + score
+    return (answer.question.in_words(forced.answer) or "no answer") + score
 
 
 def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:

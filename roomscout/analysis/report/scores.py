@@ -8,13 +8,14 @@ from markupsafe import Markup
 
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.titles import answering, asked_in_words
-from roomscout.base.tables import Table, interval_in_words
+from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.base.text import capitalized, counted
 from roomscout.runs.export import money_lines
 from roomscout.runs.hardware import Hardware
 from roomscout.runs.prices import in_money
 from roomscout.runs.sights import SIGHTS
 from roomscout.runs.summary import Summary
+from roomscout.scoring.headline import further_means
 from roomscout.scoring.intervals import INTERVAL
 from roomscout.scoring.scores import Baseline, DatasetScores, Percentages
 from roomscout.scoring.summary import failed_in_words, no_interval_lines, part_lines, reference_lines
@@ -86,31 +87,45 @@ def sight_table(summary: Summary) -> Table | None:
 
 def lead_of(run: RunContents) -> dict[str, Any] | None:
     """How good a run is, before all tables: the overall, what it is, the baselines beside it, and `verdicts` on it."""
-    asked = run.summary.asked
-    if asked.label is None or asked.overall is None:
+    headline = run.headline
+    if headline is None:
         return None
-    interval = run.summary.interval("overall")
+    interval = headline.interval
     overalls = {name: baseline.overall for name, baseline in _baselines(run.summary).items()}
     beside = [(name, percent) for name, percent in overalls.items() if percent is not None]
     verdicts = []
     for name, percent in beside:
         baseline = f"{name.lower()}, {percent:.1f} %"
-        if asked.overall <= percent:
+        if headline.percent <= percent:
             verdicts.append(f"Not better than this baseline: {baseline}.")
         elif interval and interval[0] <= percent:
             verdicts.append(f"The interval includes a baseline: {baseline}.")
     if words := failed_in_words(run.summary):
         verdicts.append(f"{words}.")
-    if asked.own_percent is not None:
-        verdicts.append(f"{asked.own_percent:.1f} % over {asked.scored_own:,} answers in types of your own.")
     return {
-        "percent": f"{asked.overall:.1f} %",
+        "percent": f"{headline.percent:.1f} %",
         "interval": interval_in_words(interval) if interval else "",
-        "label": asked.label.in_words([*asked.tasks], run.benchmark) + (f" ({asked.shown})" if asked.shown else ""),
-        "scored": asked.counted,
+        "label": headline.label,
+        "scored": headline.answers,
+        "without": headline.without,
         "beside": [(name, f"{percent:.1f}") for name, percent in beside],
         "verdicts": verdicts,
     }
+
+
+def further_tables(run: RunContents) -> dict[str, Table]:
+    """What each type scores that is not in the overall, or is no type of the benchmark's overall and has further
+    scores: by its name."""
+    tables = {}
+    for name, counts in run.summary.types.items():
+        means = further_means(name, counts, run.benchmark)
+        is_left_out = name in run.left_out
+        if is_left_out or (means and name not in run.benchmark.by_name):
+            answers = counted(counts.scored or counts.questions, "answer")
+            facts = {"score": f"{decimal(counts.percent)} %", **means}
+            heads = [f"{answers}, not in the overall" if is_left_out else answers, "mean"]
+            tables[name] = Table(heads, [*facts.items()])
+    return tables
 
 
 def hardware_in_words(hardware: Hardware | None) -> list[tuple[str, str]]:

@@ -122,7 +122,7 @@ def _write_linked(run: RunContents, out: Path) -> list[str]:
         page["replay"] = link(replay) if replay.is_file() else None
         replace_text(data / f"{entry.name}.js", script("question", entry.name, page))
         entries.append(entry)
-    replace_text(data / "index.js", script("index", index_of(entries)))
+    replace_text(data / "index.js", script("index", index_of(entries, run.left_out)))
     replace_text(out, linked_page(page_values(run, entries, missing), f"{quote(files.name)}/"))
     return missing
 
@@ -153,7 +153,7 @@ def _write_embedded(run: RunContents, out: Path) -> list[str]:
             nonce=secrets.token_urlsafe(),
             inline_styles=[(assets() / name).read_text(encoding="utf-8") for name in STYLES],
             inline_scripts=[(assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
-            index=script_json(index_of(entries)),
+            index=script_json(index_of(entries, run.left_out)),
             maps=((path.stem, _data_address(str(path), "PNG")) for path in sorted(maps.glob("*.png"))),
             pages=_embedded(answers),
         )
@@ -205,13 +205,14 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
     """What the template shows of a run, apart from the addresses of its assets."""
     facts = scores.facts_in_words(run)
     summary = run.summary
+    headline = run.headline
     outcomes = {entry.outcome for entry in entries}
     sights = {entry.sight for entry in entries}
     sessions = summary.sessions
     batch_size = sessions[-1].batch_size if sessions else None
     cost = total([entry.cost for entry in entries], batch_size)
     return {
-        "title": title_of(run.facts, run.benchmark, summary.asked.overall),
+        "title": title_of(run.facts, run.benchmark, summary.asked.overall, headline.without if headline else ""),
         "about": scores.about_in_words(run),
         "controls": controls_of(run.facts),
         "run": run,
@@ -221,10 +222,12 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "lead": scores.lead_of(run),
         "scores": scores.score_table(summary),
         "datasets": scores.dataset_table(summary),
+        "further": scores.further_tables(run),
         "by_sight": scores.sight_table(summary),
         "warnings": [capitalized(line) for line in (*summary.warnings, *summary.errors)],
         "judge_command": scores.judge_command(run),
         "no_truth": bool(run.rows) and all(row.ground_truth is None for row in run.rows.values()),
+        "scored": summary.asked.scored,
         "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
         "cautions": scores.cautions(run),
         "missing": missing,

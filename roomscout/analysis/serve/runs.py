@@ -119,8 +119,8 @@ class RunList(Site):
 
 def _row_of(run: RunContents, address: str) -> ListedRun:
     facts = run.facts
-    asked = run.summary.asked
-    interval = run.summary.interval("overall")
+    headline = run.headline
+    interval = headline.interval if headline else None
     return ListedRun(
         run.folder.name,
         address,
@@ -129,9 +129,9 @@ def _row_of(run: RunContents, address: str) -> ListedRun:
         badges=tuple(filter(None, (*controls_of(facts), str(facts.part or "")))),
         started=facts.started[:16].replace("T", " "),
         fingerprint=facts.questions_sha256[:8],
-        overall="" if asked.overall is None else f"{asked.overall:.1f}",
+        overall=f"{headline.percent:.1f}" if headline else "",
         interval=interval_in_words(interval) if interval else "",
-        label=str(asked.label or ""),
+        label=headline.covers if headline else "",
     )
 
 

@@ -2,6 +2,7 @@
 /* The table of a report and the pages of its questions. All text of a run is set as text, never as markup. */
 const roomscout = (() => {
   const SYMBOLS = { right: "✓", partly: "◐", wrong: "✗", unscored: "–", awaiting: "?", exhausted: "∅", failed: "!", unfinished: "…", pending: "·" };
+  const ANSWERS = { right: { colour: "green", words: "the right answer" }, given: { colour: "orange", words: "the answer given" } };
   const QUESTION = /^#(q\d+(?:_s\d+)?)$/;
   const SVG = "http://www.w3.org/2000/svg";
   const run = document.getElementById("run");
@@ -13,6 +14,7 @@ const roomscout = (() => {
   const cards = new Map();
   const rows = [];
   const byName = new Map();
+  let leftOut = [];
   let table = null;
   let built = null;
   let shown = null;
@@ -58,6 +60,7 @@ const roomscout = (() => {
       outcome: data.outcomes[outcome], order: outcome, score, answer, truth, turns, metres,
       sight: sight === null ? "" : data.sights[sight], sightOrder: sight, person: person === null ? "" : data.people[person],
     }));
+    leftOut = data.left_out;
     const before = rows.length;
     for (const row of taken) {
       if (byName.has(row.name)) Object.assign(byName.get(row.name), row);
@@ -193,10 +196,21 @@ const roomscout = (() => {
     table.setFilter(passes);
   }
 
+  /* The number of answers; of some of them also the mean, apart for types that the overall leaves out. Of all, that is
+     the overall above the table. */
   function count(filters, found) {
-    const scores = found.map((row) => row.getData().score).filter((score) => score !== null);
-    const mean = scores.length ? `, their mean ${fixed((100 * scores.reduce((a, b) => a + b, 0)) / scores.length, 1)} %` : "";
-    document.getElementById("count").value = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} answers${mean}`;
+    const means = [];
+    if (found.length < rows.length) {
+      const scored = found.map((row) => row.getData()).filter((row) => row.score !== null);
+      for (const name of ["", ...leftOut]) {
+        const group = scored.filter((row) => (leftOut.includes(row.type) ? row.type : "") === name);
+        const mean = group.reduce((sum, row) => sum + row.score, 0) / group.length;
+        const answers = `${group.length.toLocaleString("en")} ${name ? `of ${name}` : "scored"}`;
+        if (group.length) means.push(`${fixed(100 * mean, 1)} % over ${answers}`);
+      }
+    }
+    const words = means.length ? `; mean ${means.join(", ")}` : "";
+    document.getElementById("count").value = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} answers${words}`;
   }
 
   function stateHash() {
@@ -332,7 +346,7 @@ const roomscout = (() => {
     fact("Outcome", `${SYMBOLS[data.outcome]} ${data.outcome}${score}`, `verdict ${data.outcome}`);
     fact("Answer", data.answer);
     fact("Truth", data.truth);
-    for (const [label, value] of Object.entries(data.scores)) fact(capital(label.replaceAll("_", " ")), String(value));
+    for (const [label, value] of Object.entries(data.scores)) fact(capital(label), value);
     fact("In view", data.sight, data.sight.startsWith("never") ? "noted" : null);
     fact("Failed at", data.failed);
     fact("Error", data.error, "noted");
@@ -374,8 +388,9 @@ const roomscout = (() => {
       made.addEventListener("error", () => made.replaceWith(gone()));
       return made;
     };
-    const images = [image(turn.view, "view", `What the camera saw in turn ${turn.turn}, at ${turn.pose}`),
-      ...(turn.more || []).map(([name, address]) => image(address, `${name} image`, `The ${name} image of turn ${turn.turn}`))];
+    const captioned = ([name, address]) => element("figure", {}, image(address, name, `${capital(name)}, as turn ${turn.turn} showed it`),
+      element("figcaption", { class: "note" }, capital(name)));
+    const images = [image(turn.view, "view", `What the camera saw in turn ${turn.turn}, at ${turn.pose}`), ...(turn.more || []).map(captioned)];
     const [prompt, reused, generated] = turn.tokens;
     const [preprocess, prefill, decode, render] = turn.seconds;
     const before = preprocess + prefill; // a server does not say how long it decoded
@@ -404,7 +419,7 @@ const roomscout = (() => {
   /* The top-down map */
 
   function map(data) {
-    const { width, height, metre, hfov, path, poses, stops, boxes, image, about, unseen } = data.map;
+    const { width, height, metre, hfov, path, poses, stops, boxes, answers, image, about, unseen } = data.map;
     const words = `The room from above, with the camera's path over ${poses.length} turns` + (about ? ` and the objects that the question names: ${about}` : "");
     const svg = drawn("svg", { viewBox: `0 0 ${width} ${height + 30}`, role: "img", "aria-label": words });
     if (image) {
@@ -431,13 +446,31 @@ const roomscout = (() => {
       svg.append(cross);
     }
     for (const group of places(poses)) svg.append(pose(group, 0.9 * metre, hfov || 60));
+    for (const each of answers) svg.append(placeOfAnswer(each, 0.9 * metre, hfov || 60));
     const y = height + 16;
     svg.append(drawn("line", { class: "scale", x1: 14, y1: y, x2: 14 + metre, y2: y }), drawn("text", { class: "metre", x: 22 + metre, y: y + 4 }, "1 m"));
     const legend = ["Numbers are turns, cones show where the camera looked."];
     if (stops.length) legend.push("✕ marks where a move was stopped, the dashed line where it should have gone.");
+    for (const [name] of answers) legend.push(`${capital(ANSWERS[name].colour)}: ${ANSWERS[name].words}.`);
     if (about) legend.push(`Boxes: ${about}.`);
     return element("figure", { class: "map" }, svg, element("figcaption", { class: "note" }, legend.join(" "),
       unseen ? element("strong", { class: "wrong" }, ` Red: never in view (${unseen}).`) : null));
+  }
+
+  function cone(x, y, heading, length, hfov) {
+    const edge = (degrees) => {
+      const angle = (degrees * Math.PI) / 180;
+      return `${(x + length * Math.cos(angle)).toFixed(1)},${(y - length * Math.sin(angle)).toFixed(1)}`;
+    };
+    return `M${x},${y}L${edge(heading - hfov / 2)}A${length},${length} 0 0 0 ${edge(heading + hfov / 2)}Z`;
+  }
+
+  /* Where the right or the given answer is, and where it looks if it says that. */
+  function placeOfAnswer([name, x, y, heading], length, hfov) {
+    const made = drawn("g", { class: `answer ${name}` }, drawn("title", {}, ANSWERS[name].words));
+    if (heading !== null) made.append(drawn("path", { d: cone(x, y, heading, length, hfov) }));
+    made.append(drawn("circle", { cx: x, cy: y, r: name === "right" ? 7 : 13 }));
+    return made;
   }
 
   /* Poses at one place, which share a disc. */
@@ -455,10 +488,8 @@ const roomscout = (() => {
     const turns = poses.map(([turn]) => turn);
     const made = drawn("g", { class: "pose", "data-turns": turns.join(" ") });
     for (const [turn, heading] of poses) {
-      const edge = (degrees) => { const angle = (degrees * Math.PI) / 180; return `${(x + length * Math.cos(angle)).toFixed(1)},${(y - length * Math.sin(angle)).toFixed(1)}`; };
-      const cone = drawn("path", { class: "cone", d: `M${x},${y}L${edge(heading - hfov / 2)}A${length},${length} 0 0 0 ${edge(heading + hfov / 2)}Z` });
-      const group = drawn("g", { class: "pose", "data-turns": turn }, cone);
-      made.append(group);
+      const view = drawn("path", { class: "cone", d: cone(x, y, heading, length, hfov) });
+      made.append(drawn("g", { class: "pose", "data-turns": turn }, view));
     }
     const consecutive = turns.every((turn, at) => at === 0 || turn === turns[at - 1] + 1);
     const label = turns.length > 2 && consecutive ? `${turns[0]}–${turns.at(-1)}` : turns.join(",");

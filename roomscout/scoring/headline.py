@@ -1,0 +1,69 @@
+"""The one number by which a run is named, and what it covers: every page, table and line of text takes it from here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from roomscout.base.text import counted, listed
+from roomscout.data.answers import scores_in_words
+from roomscout.data.benchmark import Benchmark
+from roomscout.scoring.scores import Edges, Percentages, Scores, TypeScores
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The overall of a run, or of a part of it, with what it covers and what it leaves out."""
+
+    percent: float  # the overall
+    interval: Edges | None  # of it; None without one
+    answers: int  # that it covers
+    label: str  # what it is the mean of, in words
+    left_out: Mapping[str, TypeScores]  # the scored types beside it, by name
+
+    @property
+    def without(self) -> str:
+        """The types that it leaves out, to follow it: " without view_finding"; empty if it has all."""
+        return f" without {listed(self.left_out)}" if self.left_out else ""
+
+    @property
+    def covers(self) -> str:
+        """What it is the mean of, with the types that it leaves out."""
+        return self.label + (f"; {listed(self.left_out)} left out" if self.left_out else "")
+
+
+def headline_of(scores: Scores, benchmark: Benchmark, of: Percentages | None = None) -> Headline | None:
+    """The headline of a run's scores, by default `of` all questions; None if nothing is scored."""
+    part = of or scores.asked
+    if part.label is None or part.overall is None:
+        return None
+    scored = [name for name, counts in scores.types.items() if name != "all" and counts.percent is not None]
+    covered = benchmark.in_overall(scored)
+    shown = f" ({part.shown})" if part.shown else ""
+    return Headline(
+        percent=part.overall,
+        interval=scores.interval("overall") if part is scores.asked else None,
+        answers=part.counted,
+        label=part.label.in_words([*part.tasks], benchmark) + shown,
+        left_out={name: scores.types[name] for name in scored if name not in covered},
+    )
+
+
+def left_out_lines(headline: Headline, benchmark: Benchmark) -> list[str]:
+    """A line with the scores of each type that a headline leaves out."""
+    lines = []
+    for name, counts in headline.left_out.items():
+        means = in_one_line(further_means(name, counts, benchmark))
+        on_average = f"; on average {means}" if means else ""
+        over = counted(counts.scored or counts.questions, "answer")  # older summaries do not count the former
+        lines.append(f"{name}, beside the overall: {counts.percent:.1f} % over {over}{on_average}")
+    return lines
+
+
+def further_means(name: str, counts: TypeScores, benchmark: Benchmark) -> dict[str, str]:
+    """The means of a type's further scores, by their names in words."""
+    known = benchmark.type_of(name)
+    return scores_in_words(counts.scores, known.kind.score_names if known else {})
+
+
+def in_one_line(facts: Mapping[str, str]) -> str:
+    """Facts by their names, as one phrase: "distance 3.25 m, angle 18 degrees"."""
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
