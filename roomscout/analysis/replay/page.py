@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -11,18 +11,21 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from scipy import ndimage
 
 from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values, unseen_of
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.titles import short_title
 from roomscout.base.pictures import data_url
+from roomscout.base.shots import PICTURE
 from roomscout.data.boxes import ObjectBox
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers.base import BACKGROUND_RGB
 from roomscout.rendering.scene import Scene
 from roomscout.rendering.simplify import Simplified, simplified
+from roomscout.rendering.storeys import Storey
 from roomscout.rendering.top_down import cut_z_m
 from roomscout.runs.records import Turn
 
@@ -37,6 +40,11 @@ SCRIPTS = ("room.js", "replay.js")
 COLUMNS = ("places", "colours", "faces")
 FINEST_STEP_M = 1e-3  # places are rounded to steps of this size, or of what makes 16 bits span the mesh
 MOST_STEPS = 65535
+CELL_M = 0.05  # of the plan that says what is inside a room
+GAP = 8  # cells: half of the widest gap between things that is inside as well
+CEILING_M = 0.2  # below a flat ceiling, where it is cut
+FLAT_SHARE = 0.8  # of a ceiling that must be above that, or it is not flat
+SKIRTING_M = 0.1  # above the floor: what is lower hides nothing
 BLOCK_BITS = 5  # vertices are ordered by blocks of 2 ** BLOCK_BITS steps
 
 
@@ -110,6 +118,8 @@ def page_values(replay: Replay) -> dict[str, Any]:
         "objects_in_words": counted_names(replay.objects),
         "unseen_in_words": counted_names(unseen),
         "missing": missing,
+        "answers": list(_answers(replay, length_m)),
+        "photo": next((views.get(shot.path) for shot in turns[0].shots if shot.name.startswith(PICTURE)), None),
         "scan": _scan(scene, turns[0].pose, MOST_BYTES - sum(map(len, views.values()))),
     }
 
@@ -128,6 +138,23 @@ def _frustum(pose: CameraPose, intrinsics: Intrinsics, length_m: float) -> dict[
         "corners": [_rounded(corner) for corner in corners],
         "half": _rounded(half),
     }
+
+
+def places_of(replay: Replay) -> Iterator[tuple[str, CameraPose | np.ndarray]]:
+    """Where the "right" and the "given" answer are, in the scene's own coordinates: a camera if it says where that
+    looks, else a place (3,), metres, on the floor if it has no height."""
+    scene = replay.scene
+    floor_z_m = scene.storey_at(replay.answer.turns[0].pose.z_m).floor_z_m
+    for name, at in replay.answer.places:
+        yield name, scene.own_pose(CameraPose(*at)) if len(at) == 5 else scene.own(np.array([*at, floor_z_m][:3]))
+
+
+def _answers(replay: Replay, length_m: float) -> Iterator[dict[str, Any]]:
+    for name, at in places_of(replay):
+        if isinstance(at, CameraPose):
+            yield {"name": name, "place": _frustum(at, replay.run.facts.intrinsics, length_m)}
+        else:
+            yield {"name": name, "point": _rounded(at)}
 
 
 def _goal(turn: Turn, scene: Scene) -> dict[str, list[float]] | None:
@@ -161,8 +188,7 @@ def _jpeg_address(image: Image.Image, width: int) -> str:
 
 
 def _scan(scene: Scene, start: CameraPose, most_bytes: int) -> dict[str, Any]:
-    """The scan as the page draws it, and what the page says about it. `cut_z`, metres, hides the ceiling of the storey
-    at the start."""
+    """The scan as the page draws it, and what the page says about it. `hides` is what hides the room from outside."""
     mesh, columns = _fitting(scene, most_bytes)
     made_of = "triangles" if len(scene.faces) else "points"
     simpler = f", drawn as {mesh.size:,} in cells of {100 * mesh.cell_m:.1f} cm" if mesh.cell_m else ""
@@ -170,10 +196,40 @@ def _scan(scene: Scene, start: CameraPose, most_bytes: int) -> dict[str, Any]:
         "about": f"{scene.name}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}",
         "room_lower": _rounded(scene.own(scene.bounds.lower)),
         "room_upper": _rounded(scene.own(scene.bounds.upper)),
-        "cut_z": _rounded(scene.own(np.array([0.0, 0.0, cut_z_m(scene.storey_at(start.z_m))])))[2],
+        "hides": _hides(scene, scene.storey_at(start.z_m)),
         "point_m": max(mesh.point_m, SMALLEST_POINT_M),
         "background": f"rgb{BACKGROUND_RGB}",
         "mesh": columns,
+    }
+
+
+def _hides(scene: Scene, storey: Storey) -> dict[str, Any]:
+    """What hides a storey from outside: all above `cut_z`, metres, and what is above `wall_z` and has nothing of the
+    storey before it. That is `inside`: the cells, of a size from a place `lower`, with 255 where there is a floor or
+    something on it, by rows of y. The cut is just below a flat ceiling, so that it goes through no furniture."""
+    around_m = (GAP + 2) * CELL_M  # or what closes gaps would eat the edges
+    lower = storey.bounds.lower[:2] - around_m
+    upper = storey.bounds.upper[:2] + around_m
+    columns, rows = (np.arange(*edges, CELL_M) for edges in zip(lower, upper, strict=True))
+    ground = np.stack(np.meshgrid(columns, rows), axis=-1) + CELL_M / 2
+    cut_m = cut_z_m(storey)
+    rays = np.zeros((*ground.shape[:2], 6), dtype=np.float32)
+    rays[..., :3] = scene.own(np.dstack([ground, np.full(ground.shape[:2], cut_m)]))
+    rays[..., 5] = -1
+    inside = ndimage.binary_fill_holes(ndimage.binary_closing(np.isfinite(scene.hits(rays)["t_hit"]), iterations=GAP))
+    rays[..., 5] = 1
+    over_m = scene.hits(rays)["t_hit"][inside]
+    ceiling_m = float(np.median(over_m)) if over_m.size else 0.0  # infinite if there is none over most of the room
+    if np.mean(over_m > ceiling_m - CEILING_M) > FLAT_SHARE or np.isinf(ceiling_m):
+        cut_m += min(max(0.0, ceiling_m - CEILING_M), float(scene.bounds.upper[2]))
+    heights_m = scene.own(np.array([[*lower, cut_m], [*lower, storey.floor_z_m + SKIRTING_M]]))
+    return {
+        "cut_z": _rounded(heights_m[0])[2],
+        "wall_z": _rounded(heights_m[1])[2],
+        "lower": _rounded(heights_m[0][:2]),
+        "cell": CELL_M,
+        "columns": inside.shape[1],
+        "inside": _compressed(255 * inside.astype(np.uint8)),
     }
 
 

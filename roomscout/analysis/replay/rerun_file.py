@@ -5,15 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.analysis.replay.page import MOST_FACES, Replay
+from roomscout.analysis.replay.page import MOST_FACES, Replay, places_of
 from roomscout.analysis.report.contents import AnswerContents
 from roomscout.analysis.report.pages import forced_in_words
 from roomscout.base.shots import VIEW
 from roomscout.base.text import escaped
+from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.simplify import simplified
 from roomscout.runs.records import Turn
 
 OBJECT_RGB = (199, 33, 184)
+MARKER_M = 0.08  # the radius of an answer that is a place
 
 
 def write_rerun(replay: Replay, out: Path) -> None:
@@ -47,14 +49,22 @@ def write_rerun(replay: Replay, out: Path) -> None:
     truth = [f"truth: {answer.entry.truth}"] if answer.entry.truth else []
     text = "\n".join([question.question, *question.options, ended, *truth])
     recording.log("question", rerun.TextDocument(text), static=True)
+    pinhole = rerun.Pinhole(
+        image_from_camera=lens.matrix, resolution=[lens.width, lens.height], camera_xyz=rerun.ViewCoordinates.RDF
+    )
+    for name, place_of_answer in places_of(replay):
+        entity = f"room/{name} answer"
+        if isinstance(place_of_answer, CameraPose):
+            matrix = place_of_answer.camera_to_world
+            recording.log(entity, rerun.Transform3D(translation=matrix[:3, 3], mat3x3=matrix[:3, :3]), static=True)
+            recording.log(entity, pinhole, static=True)
+        else:
+            recording.log(entity, rerun.Points3D([place_of_answer], labels=[name], radii=MARKER_M), static=True)
     path = scene.own(np.array([turn.pose.position for turn in turns]))
     for place, turn in enumerate(turns):
         recording.set_time("turn", sequence=turn.turn)
         matrix = scene.own_pose(turn.pose).camera_to_world
         recording.log("room/camera", rerun.Transform3D(translation=matrix[:3, 3], mat3x3=matrix[:3, :3]))
-        pinhole = rerun.Pinhole(
-            image_from_camera=lens.matrix, resolution=[lens.width, lens.height], camera_xyz=rerun.ViewCoordinates.RDF
-        )
         recording.log("room/camera/view", pinhole)
         for shot in turn.shots:
             image = shot.load()
@@ -69,7 +79,8 @@ def write_rerun(replay: Replay, out: Path) -> None:
 
 
 def _said(turn: Turn, answer: AnswerContents) -> list[str]:
-    said = [turn.reply.text, turn.uses_in_words, turn.action.in_words, turn.camera_in_words, turn.parse_error]
+    replied = "" if answer.by_person else turn.reply.text
+    said = [replied, turn.uses_in_words, turn.action.in_words, turn.camera_in_words, turn.parse_error]
     if turn.requested is not None:
         said.append(f"the model asked for: {turn.requested.in_words}")
     if turn.forced is not None:

@@ -36,15 +36,29 @@
     ].filter(Boolean));
   }
 
+  /* What the colours in the scan mean, of those that there are. */
+  function legend() {
+    const right = data.answers.some(({ name }) => name === "right");
+    const given = data.answers.some(({ name, point }) => name === "given" && point);
+    const colours = {
+      current: "this turn", before: turns.length > 1 && "earlier", later: turns.length > 1 && "later", stopped: turns.some((turn) => turn.goal) && "a stopped move",
+      object: data.objects.length && "objects of the question", unseen: data.unseen_in_words && "never in view",
+      right: right && (data.photo ? "where the photo was taken" : "the right answer"), given: given && "the answer given",
+    };
+    const named = Object.entries(colours).filter(([, words]) => words);
+    byId("legend").append(...named.map(([css, words]) => element("li", { class: css }, words)));
+  }
+
   function card(turn, place) {
     const button = element("button", {}, element("span", {}, `Turn ${turn.turn}`), element("span", {}, turn.action));
     button.addEventListener("click", () => go(place));
     const view = turn.view
       ? element("img", { src: turn.view, alt: `What the camera saw in turn ${turn.turn}, at ${turn.pose}` })
       : element("p", { class: "noted" }, `The view of turn ${turn.turn} is missing or damaged.`);
-    const more = (turn.more || []).map(([name, address]) => address
-      ? element("img", { src: address, alt: `The ${name} image of turn ${turn.turn}` })
-      : element("p", { class: "noted" }, `The ${name} image of turn ${turn.turn} is missing or damaged.`));
+    const more = (turn.more || []).map(([name, address]) => element("figure", {}, address
+      ? element("img", { src: address, alt: `${name}, as turn ${turn.turn} showed it` })
+      : element("p", { class: "noted" }, `The ${name} image of turn ${turn.turn} is missing or damaged.`),
+    element("figcaption", { class: "quiet" }, name.charAt(0).toUpperCase() + name.slice(1))));
     if (turn.view) view.style.aspectRatio = turn.place.half[0] / turn.place.half[1]; // known before the image, so that scrolling lands right
     const noted = [turn.requested && `The model asked for: ${turn.requested}`, turn.error && `Not parsed: ${turn.error}`, turn.truncated && "The reply was truncated at the token limit.", ...turn.clamped.map((each) => `Out of range: ${each}`)];
     return element("li", {}, element("h2", {}, button), view, ...more,
@@ -112,6 +126,7 @@
   }
 
   aboutQuestion();
+  legend();
   byId("turns").append(...turns.map(card));
   byId("about").textContent = data.scan.about;
   byId("slider").max = turns.length - 1;
@@ -124,7 +139,7 @@
   window.addEventListener("hashchange", () => go(named()));
   show(named());
 
-  const parts = { canvas: byId("canvas"), labels: byId("labels"), frame: byId("frame"), scan: data.scan, turns, objects: data.objects };
+  const parts = { canvas: byId("canvas"), labels: byId("labels"), frame: byId("frame"), scan: data.scan, turns, objects: data.objects, answers: data.answers, photo: data.photo };
   makeRoom({ ...parts, picked: go, moved: () => mark(false) }).then((made) => {
     room = made;
     byId("through").addEventListener("click", () => lookThrough(true));

@@ -2,8 +2,8 @@
 /* Draws the scan of a replay, the camera's path and its views with WebGL 2. World: metres, z up. */
 const makeRoom = (() => {
   const NEAR_M = 0.03, FIELD_OF_VIEW = 0.9, CLICK_PX = 5, PICK_PX = 30, EVERYTHING_M = 1e9;
-  const BLUE = [0.15, 0.39, 0.92], ORANGE = [0.92, 0.45, 0.05], GREY = [0.55, 0.58, 0.62], RED = [0.82, 0.12, 0.18], PURPLE = [0.78, 0.13, 0.72];
-  const HIDDEN_OPACITY = 0.35;
+  const BLUE = [0.15, 0.39, 0.92], ORANGE = [0.92, 0.45, 0.05], GREY = [0.55, 0.58, 0.62], RED = [0.82, 0.12, 0.18], PURPLE = [0.78, 0.13, 0.72], GREEN = [0.04, 0.55, 0.22];
+  const HIDDEN_OPACITY = 0.35, SAME_PLACE_M = 0.05, MARKER_M = 0.08;
 
   /* Vectors, and 4 x 4 matrices by columns, as WebGL takes them */
 
@@ -49,25 +49,36 @@ const makeRoom = (() => {
     uniform float extent, pointPx;
     out vec3 tint;
     out vec2 at;
-    out float height;
+    out vec3 world;
     void main() {
-      vec3 world = lower + place * extent;
+      world = lower + place * extent;
       gl_Position = matrix * vec4(world, 1.0);
       gl_PointSize = max(2.0, pointPx / gl_Position.w);
-      tint = colour; at = uv; height = world.z;
+      tint = colour;
+      at = uv;
     }`;
   const FRAGMENT = `#version 300 es
     precision highp float;
     in vec3 tint;
     in vec2 at;
-    in float height;
-    uniform float cut;
+    in vec3 world;
+    uniform float cut, wall, cell;
+    uniform vec2 insideFrom, eye;
+    uniform sampler2D inside;
     uniform bool textured;
     uniform float opacity;
     uniform sampler2D view;
     out vec4 result;
+    /* Whether a wall between the observer and the room: a little nearer to the observer, nothing of the room is left. */
+    bool hides() {
+      vec2 nearer = world.xy + min(0.12, distance(eye, world.xy)) * normalize(eye - world.xy);
+      ivec2 at = ivec2(floor((nearer - insideFrom) / cell)), size = textureSize(inside, 0);
+      bool outside = any(lessThan(at, ivec2(0))) || any(greaterThanEqual(at, size));
+      return outside || texelFetch(inside, at, 0).r < 0.5;
+    }
     void main() {
-      if (height > cut) discard;
+      if (world.z > cut) discard;
+      if (world.z > wall && hides()) discard;
       result = vec4(textured ? texture(view, at).rgb : tint, 1.0) * opacity;
     }`;
 
@@ -154,6 +165,16 @@ const makeRoom = (() => {
     return { array, indices: faces.length, points: vertices };
   }
 
+  /* The cells that are inside the room, as a texture: see `_hides` in page.py. */
+  async function loadInside(gl, { inside, columns }) {
+    const cells = await unpacked(inside, Uint8Array), texture = gl.createTexture();
+    gl.bindTexture(gl.TEXTURE_2D, texture);
+    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.R8, columns, cells.length / columns, 0, gl.RED, gl.UNSIGNED_BYTE, cells);
+    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, gl.NEAREST);
+    return texture;
+  }
+
   /* What is drawn of a turn: its camera, its view in the far end of it, and a move that was stopped. */
   function makeCamera(gl, turn, thickness, draw) {
     const { eye, corners: [a, b, c, d] } = turn.place, length = Math.hypot(...minus(a, eye));
@@ -179,6 +200,27 @@ const makeRoom = (() => {
     return made;
   }
 
+  /* What is drawn of the place of an answer: the camera there with the photo, or a cross of bars. */
+  function makeAnswer(gl, { place, point }, photo, thickness, draw) {
+    if (place) {
+      const top = scaled(add(place.corners[0], place.corners[1]), 0.5);
+      return { ...makeCamera(gl, { place, view: photo, goal: null }, thickness, draw), top };
+    }
+    const arms = [[1, 0, 0], [0, 1, 0], [0, 0, 1]].map((axis) => scaled(axis, MARKER_M));
+    return { strong: shape(gl, bars(arms.map((arm) => [minus(point, arm), add(point, arm)]), 2 * thickness)), top: add(point, arms[2]) };
+  }
+
+  /* The turns by the place of their camera: lists of positions, of which those that turned on the spot share one. */
+  function byPlace(turns) {
+    const groups = [];
+    turns.forEach((turn, i) => {
+      const same = groups.find(([first]) => Math.hypot(...minus(turns[first].place.eye, turn.place.eye)) < SAME_PLACE_M);
+      if (same) same.push(i);
+      else groups.push([i]);
+    });
+    return groups;
+  }
+
   /* What is drawn of an object: the edges of its box, which join the corners whose places differ in one bit. */
   function makeBox(gl, { corners }, thickness) {
     const edges = corners.flatMap((corner, i) => [1, 2, 4].filter((bit) => !(i & bit)).map((bit) => [corner, corners[i | bit]]));
@@ -189,7 +231,7 @@ const makeRoom = (() => {
 
   /* Draws into a canvas, with `labels` and a `frame` above it. `picked` is called with the place of a turn in `turns` that
      was clicked, `moved` when the observer leaves the turn's camera. Throws an Error if the browser cannot draw. */
-  async function makeRoom({ canvas, labels, frame, scan, turns, objects, picked, moved }) {
+  async function makeRoom({ canvas, labels, frame, scan, turns, objects, answers, photo, picked, moved }) {
     const gl = canvas.getContext("webgl2", { antialias: true });
     if (!gl) throw new Error("it has no WebGL 2");
     const middle = scaled(add(scan.room_lower, scan.room_upper), 0.5);
@@ -198,13 +240,18 @@ const makeRoom = (() => {
     let orbit = start(), current = 0, through = false, ceiling = false, boxed = true, asked = false;
 
     const program = makeProgram(gl);
-    const at = Object.fromEntries(["matrix", "lower", "extent", "pointPx", "cut", "textured", "opacity"].map((name) => [name, gl.getUniformLocation(program, name)]));
+    const at = Object.fromEntries(["matrix", "lower", "extent", "pointPx", "cut", "wall", "cell", "insideFrom", "eye", "inside", "textured", "opacity"].map((name) => [name, gl.getUniformLocation(program, name)]));
     const mesh = await loadMesh(gl, scan.mesh);
+    const inside = await loadInside(gl, scan.hides);
     const cameras = turns.map((turn) => makeCamera(gl, turn, size / 700, draw));
     const path = turns.slice(1).map((turn, i) => shape(gl, bars([[turns[i].place.eye, turn.place.eye]], size / 500)));
     const boxes = objects.map((object) => makeBox(gl, object, size / 900));
     const objectTags = objects.map((object) => makeTag(object.name, object.unseen ? "object unseen" : "object"));
-    const tags = turns.map((turn) => makeTag(turn.turn));
+    const groups = byPlace(turns);
+    const tags = groups.map(() => makeTag(""));
+    const spokes = turns.map(({ place: { eye, corners } }) => shape(gl, bars([[eye, scaled(corners.reduce(add), 1 / corners.length)]], size / 900)));
+    const goals = answers.map((answer) => makeAnswer(gl, answer, answer.name === "right" ? photo : null, size / 700, draw));
+    const goalTags = answers.map(({ name }) => makeTag(name === "right" ? "right answer" : "answer given", name));
 
     function makeTag(text, css = "") {
       const tag = document.createElement("span");
@@ -223,6 +270,8 @@ const makeRoom = (() => {
       return [level * Math.cos(orbit.yaw), level * Math.sin(orbit.yaw), -Math.sin(orbit.pitch)];
     }
 
+    const observer = () => minus(orbit.target, scaled(orbitAhead(), orbit.distance));
+
     /* Half the height of what the canvas shows at distance 1. */
     const verticalOf = (aspect) => (through ? verticalHalf(turns[current].place.half, aspect) : Math.tan(FIELD_OF_VIEW / 2) * Math.max(1, 1 / aspect));
 
@@ -232,8 +281,7 @@ const makeRoom = (() => {
         const { eye, ahead, down } = turns[current].place;
         return product(perspective(verticalOf(aspect), aspect, NEAR_M, 10 * size), looking(eye, ahead, scaled(down, -1)));
       }
-      const ahead = orbitAhead(), eye = minus(orbit.target, scaled(ahead, orbit.distance));
-      return product(perspective(verticalOf(aspect), aspect, orbit.distance / 100, orbit.distance + 10 * size), looking(eye, ahead, [0, 0, 1]));
+      return product(perspective(verticalOf(aspect), aspect, orbit.distance / 100, orbit.distance + 10 * size), looking(observer(), orbitAhead(), [0, 0, 1]));
     }
 
     function draw() {
@@ -258,7 +306,16 @@ const makeRoom = (() => {
       gl.uniform3fv(at.lower, scan.mesh.lower);
       gl.uniform1f(at.extent, scan.mesh.extent);
       gl.uniform1f(at.pointPx, (scan.point_m * canvas.height) / (2 * verticalOf(width / height)));
-      gl.uniform1f(at.cut, through || ceiling ? EVERYTHING_M : scan.cut_z);
+      const whole = through || ceiling;
+      gl.uniform1f(at.cut, whole ? EVERYTHING_M : scan.hides.cut_z);
+      gl.uniform1f(at.wall, whole ? EVERYTHING_M : scan.hides.wall_z);
+      gl.uniform1f(at.cell, scan.hides.cell);
+      gl.uniform2fv(at.insideFrom, scan.hides.lower);
+      gl.uniform2fv(at.eye, observer().slice(0, 2));
+      gl.uniform1i(at.inside, 1);
+      gl.activeTexture(gl.TEXTURE1);
+      gl.bindTexture(gl.TEXTURE_2D, inside);
+      gl.activeTexture(gl.TEXTURE0);
       gl.uniform1i(at.textured, 0);
       gl.uniform1f(at.opacity, 1);
       gl.bindVertexArray(mesh.array);
@@ -267,6 +324,7 @@ const makeRoom = (() => {
       gl.uniform3f(at.lower, 0, 0, 0);
       gl.uniform1f(at.extent, 1);
       gl.uniform1f(at.cut, EVERYTHING_M);
+      gl.uniform1f(at.wall, EVERYTHING_M);
       if (!through) paintCameras();
       if (boxed) paintBoxes();
       gl.bindVertexArray(null);
@@ -289,19 +347,44 @@ const makeRoom = (() => {
       gl.disable(gl.BLEND);
     }
 
+    /* Of several turns at one place, the current or the latest one is a camera, and the others are spokes. */
     function paintCameras() {
       path.forEach((step, i) => paintPlain(step, i < current ? BLUE : GREY));
-      cameras.forEach((camera, i) => {
-        const chosen = i === current;
-        paintPlain(chosen ? camera.strong : camera.edges, chosen ? ORANGE : i < current ? BLUE : GREY);
-        if (camera.stop && i <= current) paintPlain(camera.stop, RED);
-        if (!camera.view || i > current) return;
-        gl.uniform1i(at.textured, 1);
-        gl.bindTexture(gl.TEXTURE_2D, camera.view);
-        gl.bindVertexArray(camera.image.array);
-        gl.drawArrays(gl.TRIANGLES, 0, camera.image.count);
-        gl.uniform1i(at.textured, 0);
+      const colourOf = (i) => (i === current ? ORANGE : i < current ? BLUE : GREY);
+      for (const group of groups) {
+        const whole = wholeOf(group);
+        for (const i of group) {
+          const { strong, edges, stop } = cameras[i];
+          const camera = i === current ? strong : edges;
+          paintPlain(i === whole ? camera : spokes[i], colourOf(i));
+          if (stop && i <= current) paintPlain(stop, RED);
+        }
+        if (whole <= current) paintView(cameras[whole]);
+      }
+      answers.forEach(({ name, place }, i) => {
+        if (name === "given" && place) return; // the camera of the last turn
+        paintPlain(goals[i].strong, name === "right" ? GREEN : ORANGE);
+        paintView(goals[i]);
       });
+    }
+
+    const wholeOf = (group) => (group.includes(current) ? current : group.findLast((i) => i < current) ?? group[0]);
+
+    function paintView({ view, image }) {
+      if (!view) return;
+      gl.uniform1i(at.textured, 1);
+      gl.bindTexture(gl.TEXTURE_2D, view);
+      gl.bindVertexArray(image.array);
+      gl.drawArrays(gl.TRIANGLES, 0, image.count);
+      gl.uniform1i(at.textured, 0);
+    }
+
+    /* The turns at a place, such as "3–5", after the current one if it is among them. */
+    function namesOf(group) {
+      const numbers = group.map((i) => turns[i].turn);
+      const inRow = numbers.every((number, at) => at === 0 || number === numbers[at - 1] + 1);
+      const all = inRow && numbers.length > 1 ? `${numbers[0]}–${numbers.at(-1)}` : numbers.join(", ");
+      return group.length > 1 && group.includes(current) ? `${turns[current].turn} of ${all}` : all;
     }
 
     function paintPlain(what, colour) {
@@ -312,10 +395,12 @@ const makeRoom = (() => {
 
     function placeLabels(matrix, width, height) {
       tags.forEach((tag, i) => {
-        const { corners } = turns[i].place, above = scaled(add(corners[0], corners[1]), 0.5);
-        tag.classList.toggle("current", i === current);
+        const { corners } = turns[wholeOf(groups[i])].place, above = scaled(add(corners[0], corners[1]), 0.5);
+        tag.textContent = namesOf(groups[i]);
+        tag.classList.toggle("current", groups[i].includes(current));
         placeTag(tag, through ? null : onScreen(above, matrix, width, height));
       });
+      goalTags.forEach((tag, i) => placeTag(tag, through ? null : onScreen(goals[i].top, matrix, width, height)));
       objectTags.forEach((tag, i) => placeTag(tag, boxed ? onScreen(boxes[i].top, matrix, width, height) : null));
     }
 
