@@ -345,8 +345,8 @@ class QuestionState:
         try:
             score = question.score(self.answer)
             more_scores = question.more_scores(self.answer)
-            answer_text = question.answer_text(self.answer)
-            truth_text = question.truth_text
+            answer_text = question.text_beside(self.answer)
+            truth_text = question.text_beside(question.ground_truth, is_truth=True)
         except AnswerKindError as error:
             self.fail("answer kind", str(error))
             score, more_scores = 0.0, {}

@@ -175,7 +175,7 @@ def _with_answer(row: ResultRow, question: Question, answer: str | None, last: T
     return replace(
         row,
         answer=answer,
-        answer_text=question.answer_text(answer),
+        answer_text=question.text_beside(answer),
         status="exhausted" if answer is None else "answered",
         turns=last.turn + 1,
         parse_errors=errors,

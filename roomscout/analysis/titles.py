@@ -3,9 +3,8 @@
 from pathlib import PurePosixPath
 
 from roomscout.data.benchmark import Benchmark
-from roomscout.data.question import Question
 from roomscout.runs.movers import MOVERS
-from roomscout.runs.records import ResultRow, RunFacts
+from roomscout.runs.records import RunFacts
 
 
 def answering(facts: RunFacts) -> str:
@@ -59,17 +58,3 @@ def asked_in_words(facts: RunFacts, benchmark: Benchmark) -> str:
     path = PurePosixPath(benchmark.title)
     in_folder = benchmark.scored_as and path.stem == "questions" and path.parent.name
     return str(path.parent) if in_folder else benchmark.title
-
-
-def given_in_words(row: ResultRow | None, question: Question | None) -> str:
-    """The answer of a row as people read it; of a run before rows said that, by its question. Empty without one."""
-    if row is None or row.answer_text or question is None:
-        return row.answer_in_words if row else ""
-    return question.in_words(row.answer)
-
-
-def truth_in_words(row: ResultRow | None, question: Question | None) -> str:
-    """Likewise the ground truth, which may be known before there is a row."""
-    if question is None or (row is not None and row.ground_truth_text):
-        return row.truth_in_words if row else ""
-    return question.truth_in_words

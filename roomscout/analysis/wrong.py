@@ -4,12 +4,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from roomscout.analysis.titles import given_in_words, truth_in_words
 from roomscout.analysis.verbs import add_choices, chosen_rows, chosen_run, print_lines
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import replace_unencodable
 from roomscout.base.verbs import Parser
-from roomscout.data.question import Question
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.sights import Sight
@@ -49,7 +47,6 @@ def report_wrong(
         heading.append(f"Not scored yet: {awaiting}; to score them: roomscout rescore {folder} --judge MODEL")
     if not listed:
         return heading
-    questions = {question.id: question for question in reader.questions}
     sights = reader.sights
     rows = [
         {
@@ -61,7 +58,7 @@ def report_wrong(
         }
         for row in listed
     ]
-    details = (_details(row, questions.get(row.id), sights.get(row.episode)) for row in listed)
+    details = (_details(row, sights.get(row.episode)) for row in listed)
     return [*heading, "", *Table.of(rows, left=range(5)).lines_with(details)]
 
 
@@ -75,12 +72,12 @@ def _heading(chosen: Sequence[ResultRow], listed: Sequence[ResultRow], failed: b
     return words + (f"; failed: {failures}, by an error and not by an answer (--failed lists them)" if failures else "")
 
 
-def _details(row: ResultRow, question: Question | None, sight: Sight | None) -> list[str]:
+def _details(row: ResultRow, sight: Sight | None) -> list[str]:
     """The question, the answer with the right one or why there is none, and how well its objects were in view."""
     if row.failed:
         answer = f"failed ({row.failed_part}): {row.error}"
     else:
-        answer = f"answered {given_in_words(row, question)}" if row.answer is not None else "no answer"
-    right = [f"right: {truth_in_words(row, question)}"] if row.ground_truth is not None else []
+        answer = f"answered {row.answer_in_words}" if row.answer is not None else "no answer"
+    right = [f"right: {row.truth_in_words}"] if row.ground_truth is not None else []
     in_view = [f"in view: {sight.in_words}"] if sight is not None and sight.objects else []
     return [row.question, "; ".join([answer, *right]), *in_view]

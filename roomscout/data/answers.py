@@ -5,7 +5,7 @@ import random
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -22,7 +22,6 @@ UNIT_WORDS = {  # spellings after a number; any other unit is accepted as writte
     "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
     "m²": ("", "m²", "m2", "m^2", "sqm", "sq m", "square meter", "square meters", "square metre", "square metres"),
 }
-UNIT_ENDINGS = {"_m": "m", "_cm": "cm", "_deg": "degrees", "_s": "s", "_percent": "%"}  # of names of further scores
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*|、(?!\s*[A-Z]\b).*)", re.DOTALL)  # "A、B" are two
 HALF_WIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
@@ -53,11 +52,6 @@ class AnswerKind(Protocol):
     needs_judge: bool = False  # whether its questions have no score until a judge marks the answers
     in_scan_coordinates: bool = False  # whether answers are places; the model reads the camera's position in these too
     judges_camera: bool = False  # whether not what is said is scored, but `of_camera` when it is said
-
-    @property
-    def score_names(self) -> Mapping[str, str]:
-        """What people call those of `more_scores` whose keys say too little; also a plain attribute."""
-        return {}
 
     def form(self, letters: Sequence[str]) -> str:
         """The form of a valid answer, as the prompt states it: "one plain number in m"."""
@@ -117,18 +111,6 @@ class AnswerKind(Protocol):
         if others and others[0][1] == count:
             return None
         return next(answer for answer in answers if matched_text(answer) == most)
-
-
-def scores_in_words(scores: Mapping[str, float], names: Mapping[str, str]) -> dict[str, str]:
-    """Further scores as people read them, by their names in words: `distance_m` of 3.2476 as "distance", "3.25 m".
-    `names` are those of an answer kind; other names are the keys without the UNIT_ENDINGS of their units."""
-    words = {}
-    names = {**POSE_KIND.score_names, **names}
-    for key, value in scores.items():
-        ending = next((ending for ending in UNIT_ENDINGS if key.endswith(ending)), "")
-        name = names.get(key) or key.removesuffix(ending).replace("_", " ")
-        words[name] = f"{value:.3g} {UNIT_ENDINGS[ending]}" if ending else f"{value:.3g}"
-    return words
 
 
 def with_unit(answer: str, unit: str) -> str:
@@ -374,11 +356,6 @@ class Pose(AnswerKind):
     name = "pose"
     judges_camera = True
 
-    @property
-    def score_names(self) -> dict[str, str]:
-        """Say within what the wider score is 1."""
-        return {"success_wide": f"score within {self.wide_m:g} m and {self.wide_deg:g} degrees", "spl": "SPL"}
-
     def form(self, letters: Sequence[str]) -> str:
         return 'the word "here": where the camera then is and looks is your answer'
 
@@ -405,12 +382,13 @@ class Pose(AnswerKind):
 
     def in_words(self, answer: str, truth: str | None = None) -> str:
         """How far a pose is from the truth, "3.2 m and 18 degrees off"; without one, where it is."""
-        if truth is None:
-            x, y, z, heading, pitch = self.place(answer) or [0.0] * 5
-            return f"x {x:.2f}, y {y:.2f}, z {z:.2f} m, heading {heading:.0f}, pitch {pitch:.0f} degrees"
-        apart = self.apart(answer, truth)
+        apart = self.apart(answer, answer if truth is None else truth)
         if apart is None:
             return answer
+        if truth is None:
+            return "x {:.2f}, y {:.2f}, z {:.2f} m, heading {:.0f}, pitch {:.0f} degrees".format(
+                *self.place(answer) or ()
+            )
         digits = 1 if apart[0] >= 1 else 2
         return f"{apart[0]:.{digits}f} m and {apart[1]:.0f} degrees off"
 

@@ -80,31 +80,18 @@ class Question:
         """The text of the option with this letter, in either case; empty if there is none."""
         return dict(Options(self.options).texts).get((letter or "").upper(), "")
 
-    def answer_text(self, answer: str | None) -> str:
-        """What people read beside an answer, for the result row: the text of its option, with its unit, or how far it
-        is from the ground truth; empty if that is the answer itself."""
-        return self._text_beside(answer, self.ground_truth)
-
-    @property
-    def truth_text(self) -> str:
-        """The same of the ground truth."""
-        return self._text_beside(self.ground_truth, None)
-
-    def in_words(self, answer: str | None) -> str:
-        """An answer as people read it; empty for None."""
-        return in_words(answer, self.answer_text(answer), bool(self.options))
-
-    @property
-    def truth_in_words(self) -> str:
-        """The ground truth as people read it; empty if it is unknown."""
-        return in_words(self.ground_truth, self.truth_text, bool(self.options))
-
-    def _text_beside(self, answer: str | None, truth: str | None) -> str:
+    def text_beside(self, answer: str | None, is_truth: bool = False) -> str:
+        """What people read beside an answer: the text of its option, or the answer with its unit, or how far it is from
+        the ground truth; empty if that is the answer itself. `is_truth` reads the ground truth."""
         if answer is None or self.options:
             return self.text_of(answer)
         with self.kind_code("in_words"):
-            words = self.kind.in_words(answer, truth)
+            words = self.kind.in_words(answer, None if is_truth else self.ground_truth)
         return "" if words == answer else words
+
+    def in_words(self, answer: str | None, is_truth: bool = False) -> str:
+        """An answer, or the ground truth, as people read it; empty for None."""
+        return in_words(answer, self.text_beside(answer, is_truth), bool(self.options))
 
     def guess(self, draw: random.Random, near: Sequence[float] = ()) -> str:
         """A random valid answer, for answers that are places `near` one of the floor, (3,) metres, if it is given."""

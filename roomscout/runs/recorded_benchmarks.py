@@ -43,7 +43,6 @@ def _type_record(question_type: QuestionType) -> dict[str, Any]:
         "told_by_extent": question_type.told_by_extent,
         "kind": kind.name,
         **{field: getattr(kind, field) for field in SAME_OF_KIND},
-        "score_names": dict(kind.score_names),
         "shipped": kind == _shipped(kind.name, kind.unit),
     }
 
@@ -86,7 +85,7 @@ def _described(record: BenchmarkRecord, name: str) -> Benchmark:
 def _described_type(record: TypeRecord, benchmark: str) -> QuestionType:
     kind = _shipped(record.kind, record.unit) if record.shipped else None
     same = {field: getattr(record, field) for field in SAME_OF_KIND}
-    own = RecordedKind(record.kind, benchmark=benchmark, names=tuple(record.score_names.items()), **same)
+    own = RecordedKind(record.kind, benchmark=benchmark, **same)
     return QuestionType(record.name, kind or own, record.task, told_by_extent=record.told_by_extent)
 
 
@@ -102,12 +101,6 @@ class RecordedKind(AnswerKind):
     in_scan_coordinates: bool = False  # whether answers are places
     judges_camera: bool = False  # whether the camera's pose is scored
     benchmark: str = ""  # what names the benchmark with its code
-    names: tuple[tuple[str, str], ...] = ()  # of further scores, by key
-
-    @property
-    def score_names(self) -> dict[str, str]:
-        """As recorded."""
-        return dict(self.names)
 
     def _needs_code(self, *_: Any, **__: Any) -> Any:
         raise BenchmarkError(f"answers of kind {self.name} are scored by the code of {self.benchmark}: {TRUST}")

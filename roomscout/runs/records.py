@@ -268,7 +268,6 @@ class TypeRecord(Record):
     told_by_extent: bool = False  # whether the room's extent nearly answers it
     in_scan_coordinates: bool = False  # whether its answers are places
     judges_camera: bool = False  # whether the camera's pose is scored
-    score_names: dict[str, str] = field(default_factory=dict)  # what people call further scores
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Trajectory:
         question = self.question
         outcome = self.error or question.in_words(self.answer) or "no answer"
         if self.score is not None:
-            outcome += f", score {self.score:g}, truth {question.truth_in_words}"
+            outcome += f", score {self.score:g}, truth {question.in_words(question.ground_truth, is_truth=True)}"
         lines = [question.question, *question.options, f"{self.status}: {outcome}"]
         first, *others = map(escape, lines)
         heading = "<br>".join([f"<b>{first}</b>", *others])

@@ -17,7 +17,7 @@ from roomscout.data.answers import AnswerKind, Number, matched_text
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import FEWEST_SCENES, INTERVAL, LEVEL, SEED, scored_alone
-from roomscout.scoring.scores import Agreement, EpisodeId, PersonScores, ResultRow, Scores, TypeOfPerson
+from roomscout.scoring.scores import Agreement, EpisodeId, PersonScores, ResultRow, Scores, scores_of
 from roomscout.scoring.summary import rounded
 
 DEAL_SEED = 0
@@ -134,24 +134,20 @@ def _agree(question: Question, first: str, second: str) -> float:
 def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) -> dict[str, PersonScores]:
     """The scores by person. Each row comes with the name of its person."""
     scores = {}
-    every = len({row.question_type for _, row in rows})
     for name, own in grouped(rows).items():
-        types = sorted({row.question_type for row in own})
         percents, intervals = scored_alone(own, benchmark)
-        by_type = grouped((row.question_type, row.score) for row in own if row.score is not None)
+        by_type = {
+            of_type: scores_of(of_rows) for of_type, of_rows in grouped((r.question_type, r) for r in own).items()
+        }
+        scored = [key for key, each in by_type.items() if each]
         scores[name] = PersonScores(
             answers=sum(row.answer is not None for row in own),
-            types=types,
-            every_type=len(types) == every,
+            types={key: (len(each), rounded(100 * mean(each)) if each else None) for key, each in by_type.items()},
             failed=sum(row.failed for row in own),
             percent=percents.get("overall"),
             interval=intervals.percent.get("overall") if intervals else None,
             seconds=round(median(row.seconds for row in own), 1),
-            by_type={
-                of_type: TypeOfPerson(scored=len(values), percent=rounded(100 * mean(values)))
-                for of_type, values in by_type.items()
-            },
-            covers=benchmark.in_overall(by_type) if percents else [],
+            covers=benchmark.in_overall(scored) if percents else [],
         )
     return scores
 
@@ -162,14 +158,16 @@ def people_table(scores: Scores) -> Table | None:
     people = scores.annotators
     if not people:
         return None
-    names = dict.fromkeys(name for person in people.values() for name in (*person.by_type, *person.types))
-    types = [name for name in scores.types if name in names]
-    rows = [[name, *(_cell_of(person, name) for person in people.values())] for name in types]
+    rows = [
+        [name, *(_of_type(person, name) for person in people.values())]
+        for name in scores.types
+        if any(name in person.types for person in people.values())
+    ]
     facts = {
         "mean": [decimal(person.percent) for person in people.values()],
         INTERVAL: [interval_in_words(person.interval) for person in people.values()],
         "which covers": [_covered(person) for person in people.values()],
-        "and leaves out": [listed(_left_out(person)) for person in people.values()],
+        "and leaves out": [_left_out(person) for person in people.values()],
         "answers": [str(person.answers) for person in people.values()],
         "failed, scored 0": [str(person.failed or "") for person in people.values()],
         "seconds an answer, median": [f"{person.seconds:g}" for person in people.values()],
@@ -178,22 +176,20 @@ def people_table(scores: Scores) -> Table | None:
     return Table(["percent (answers)", *people], rows)
 
 
-def _cell_of(person: PersonScores, name: str) -> str:
-    of_type = person.by_type.get(name)
-    return f"{decimal(of_type.percent)} ({of_type.scored})" if of_type else ""
+def _of_type(person: PersonScores, name: str) -> str:
+    return "{1:.1f} ({0})".format(*person.types[name]) if person.types.get(name, (0, None))[0] else ""
 
 
 def _covered(person: PersonScores) -> str:
     """How many answers of which types the mean of a person covers; empty without a mean."""
-    types = person.covers
-    if not types:
-        return ""
-    answers = sum(person.by_type[name].scored for name in types)
-    return f"{counted(answers, 'answer')} of {types[0] if len(types) == 1 else f'{len(types)} types'}"
+    answers = sum(person.types[name][0] for name in person.covers)
+    types = person.covers[0] if len(person.covers) == 1 else f"{len(person.covers)} types"
+    return f"{counted(answers, 'answer')} of {types}" if person.covers else ""
 
 
-def _left_out(person: PersonScores) -> list[str]:
-    return [name for name in person.by_type if person.covers and name not in person.covers]
+def _left_out(person: PersonScores) -> str:
+    """The scored types that the mean of a person leaves out."""
+    return listed(name for name, (scored, _) in person.types.items() if scored and name not in person.covers)
 
 
 def agreement_lines(scores: Scores) -> list[str]:

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from roomscout.base.text import counted, listed
-from roomscout.data.answers import scores_in_words
 from roomscout.data.benchmark import Benchmark
 from roomscout.scoring.scores import Edges, Percentages, Scores, TypeScores
+
+UNIT_ENDINGS = {"_m": "m", "_cm": "cm", "_deg": "degrees", "_s": "s", "_percent": "%"}  # of keys of further scores
+SCORE_NAMES = {"success_wide": "score within the wider limits", "spl": "SPL"}  # of those whose keys say too little
 
 
 @dataclass(frozen=True)
@@ -47,23 +49,27 @@ def headline_of(scores: Scores, benchmark: Benchmark, of: Percentages | None = N
     )
 
 
-def left_out_lines(headline: Headline, benchmark: Benchmark) -> list[str]:
+def left_out_lines(headline: Headline) -> list[str]:
     """A line with the scores of each type that a headline leaves out."""
     lines = []
     for name, counts in headline.left_out.items():
-        means = in_one_line(further_means(name, counts, benchmark))
+        means = in_one_line(counts.scores)
         on_average = f"; on average {means}" if means else ""
         over = counted(counts.scored or counts.questions, "answer")  # older summaries do not count the former
         lines.append(f"{name}, beside the overall: {counts.percent:.1f} % over {over}{on_average}")
     return lines
 
 
-def further_means(name: str, counts: TypeScores, benchmark: Benchmark) -> dict[str, str]:
-    """The means of a type's further scores, by their names in words."""
-    known = benchmark.type_of(name)
-    return scores_in_words(counts.scores, known.kind.score_names if known else {})
+def in_one_line(scores: Mapping[str, float]) -> str:
+    """Further scores as one phrase: "distance 3.25 m, angle 18 degrees"."""
+    return ", ".join(f"{name} {value}" for name, value in scores_in_words(scores).items())
 
 
-def in_one_line(facts: Mapping[str, str]) -> str:
-    """Facts by their names, as one phrase: "distance 3.25 m, angle 18 degrees"."""
-    return ", ".join(f"{name} {value}" for name, value in facts.items())
+def scores_in_words(scores: Mapping[str, float]) -> dict[str, str]:
+    """Further scores as people read them: `distance_m` of 3.2476 as "distance" of "3.25 m", see UNIT_ENDINGS."""
+    words = {}
+    for key, value in scores.items():
+        ending = next((ending for ending in UNIT_ENDINGS if key.endswith(ending)), "")
+        name = SCORE_NAMES.get(key, key.removesuffix(ending).replace("_", " "))
+        words[name] = f"{value:.3g} {UNIT_ENDINGS.get(ending, '')}".rstrip()
+    return words

@@ -310,25 +310,15 @@ class Agreement(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypeOfPerson(Record):
-    """What a person scores in a type."""
-
-    scored: int  # how many answers have a score
-    percent: float | None  # their mean; None without any
-
-
-@dataclass(frozen=True, kw_only=True)
 class PersonScores(Record):
     """What a person scores."""
 
     answers: int  # how many the person gave
-    types: OmittedIfEmpty[list[str]] = field(default_factory=list)  # that the person was asked
-    every_type: bool = True  # whether these are all types of the run
     failed: int  # questions that failed and score 0
     percent: float | None  # the overall; None if the benchmark's aggregate fails on these answers alone
     interval: OmittedIfNone[Edges | None] = None  # of the overall
     seconds: float  # the median of an answer
-    by_type: OmittedIfEmpty[dict[str, TypeOfPerson]] = field(default_factory=dict)  # those of the person's answers
+    types: dict[str, tuple[int, float | None]] = field(default_factory=dict)  # scored answers of each, and percent
     covers: OmittedIfEmpty[list[str]] = field(default_factory=list)  # the types whose mean is the overall
 
 

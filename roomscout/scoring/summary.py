@@ -11,7 +11,7 @@ from roomscout.base.grouping import grouped
 from roomscout.base.loading import code_of_others
 from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean, mean_over_questions
-from roomscout.scoring.headline import Headline, further_means, headline_of, in_one_line, left_out_lines
+from roomscout.scoring.headline import Headline, headline_of, in_one_line, left_out_lines
 from roomscout.scoring.scores import Label, Percentages, ResultRow, Scores, TypeScores, scores_of
 
 
@@ -194,9 +194,8 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     lines = Table(heads, rows).lines()
     headline = headline_of(scores, benchmark)
     for name, of_type in scores.types.items():
-        means = further_means(name, of_type, benchmark)
-        if means and (headline is None or name not in headline.left_out):
-            lines.append(f"{name}, on average: {in_one_line(means)}")
+        if of_type.scores and (headline is None or name not in headline.left_out):
+            lines.append(f"{name}, on average: {in_one_line(of_type.scores)}")
     answers = "answers" if scores.samples else "questions"
     failed = ""
     if scores.asked.failed:
@@ -218,7 +217,7 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     lines += ["", _overall_line(headline, denominator, interval) + failed]
     if lack_scan:
         lines.append(_overall_line(headline_of(scores, benchmark, with_scan), f"{answers} with a scan"))
-    lines += left_out_lines(headline, benchmark) if headline else []
+    lines += left_out_lines(headline) if headline else []
     if awaiting := asked.awaiting_judge:
         lines.append(f"{awaiting} not scored yet: a judge scores them, see roomscout rescore")
     return [*lines, *no_interval_lines(scores), *_baseline_lines(scores)]

@@ -1,5 +1,6 @@
 """People in place of a model: a game in headless Chromium, and what its server takes and sends."""
 
+import csv
 import http.client
 import json
 import re
@@ -313,6 +314,16 @@ def test_answers_are_dealt_to_people_who_reply_in_any_order(
     wait_until(lambda: (only_run(session.log_root) / "summary.json").exists())
     reader = RunReader(only_run(session.log_root))
     assert sorted((row.id, row.answer) for row in reader.rows) == [("1", "4"), ("1", "5"), ("2", "A"), ("2", "A")]
+    assert {(row.id, row.answer, row.person) for row in reader.rows if row.sample == 1} <= {
+        ("1", "4", "ben"), ("1", "5", "anna"), ("2", "A", "ben"), ("2", "A", "anna"),
+    }  # fmt: skip
+    journal = reader.folder / "results.jsonl"
+    columns = [cells["person"] for cells in csv.DictReader((reader.folder / "results.csv").open())]
+    assert sorted(columns) == ["anna", "anna", "ben", "ben"] and '"person": "ben"' in journal.read_text()
+    recorded = reader.rows
+    older = [{key: value for key, value in row.to_json().items() if key != "person"} for row in recorded]
+    journal.write_text("".join(json.dumps(row) + "\n" for row in older))  # as before rows named the person
+    assert reader.rows == recorded
     summary = reader.summary.to_json()
     assert summary is not None and reader.facts.config["model"] == "human:anna+ben"
     assert summary["agreement"] == {
@@ -326,6 +337,11 @@ def test_answers_are_dealt_to_people_who_reply_in_any_order(
     report = (reader.folder / "report.html").read_text()
     assert "Agreement of answers, number: 60.0 %" in report and ">ben</th>" in report and "greedy" not in report
     assert "What the hardware did" not in report
+    turn = (reader.folder / "report_files" / "data" / "q002.js").read_text()
+    assert (
+        '"action":"answers A"' in turn
+        and "rotation_angle_degrees" not in turn.partition('"turns"')[2].partition('"read"')[0]
+    )
     index = (reader.folder / "report_files" / "data" / "index.js").read_text()
     assert '"people":["anna","ben"]' in index
 

@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from roomscout.data.answers import Number
+from roomscout.data.answers import POSE_KIND, Number
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.question import with_kind
 from roomscout.data.questions import (
     Question,
     QuestionError,
+    QuestionSource,
     ask_one,
     fingerprint,
     load_questions,
@@ -202,6 +203,22 @@ def test_questions_about_the_video_are_excluded_and_the_reason_is_logged(
     assert [question.id for question in questions] == ["007", "8"]
     assert len(caplog.messages) == 1
     assert "Excluded all obj_appearance_order questions (1)" in caplog.messages[0]
+
+
+def test_types_apart_from_the_overall_are_said_to_be_excluded_only_to_who_asked_for_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rooms = find_benchmark("rooms")
+    rows = [vsi_question(str(number), "bare", "room", "object_counting", "?") for number in range(2)]
+    views = replace(rows[0], id="v", question_type="view_finding", kind=POSE_KIND)
+    source = QuestionSource("rooms", [*rows, views], frozenset(), of_benchmark=True)
+    with caplog.at_level(logging.INFO):
+        assert source.choose(rooms) == rows and not caplog.messages
+        assert source.choose(rooms, ids=["0", "v"]) == rows[:1]
+        assert source.choose(rooms, question_types=["view_finding"]) == [views]
+    assert [message.partition(":")[0] for message in caplog.messages] == ["Excluded all view_finding questions (1)"]
+    with pytest.raises(QuestionError, match="view_finding is asked only if the question types name it"):
+        source.choose(rooms, ids=["v"])
 
 
 # Question objects

@@ -130,7 +130,7 @@ def test_the_summary_counts_each_type() -> None:
     rows = [result_row("route_planning", 1.0, turns=2), result_row("route_planning", 0.0, status="exhausted", turns=9)]
     rows += [result_row("route_planning", 0.0, status="failed", failed_part="scan", turns=0)]
     assert summarize(rows).types["route_planning"] == TypeScores(
-        questions=3, answered=1, exhausted=1, failed=1, without_scan=1, mean_turns=5.5, percent=33.3333333333
+        questions=3, answered=1, exhausted=1, failed=1, without_scan=1, mean_turns=5.5, scored=3, percent=33.3333333333
     )
 
 
@@ -156,7 +156,8 @@ def test_the_users_own_scored_questions_do_not_count_towards_the_overall() -> No
     assert (mixed.asked.scored, mixed.asked.scored_own) == (2, 1)
     assert mixed.asked.tasks == {"object_counting": 50.0}
     assert mixed.asked.own_percent == mixed.types["open_choice"].percent == 100.0
-    assert format_summary(mixed)[-1].endswith("over 1 question; 100.0 % over 1 in types of your own")
+    assert format_summary(mixed)[-2].endswith("over 1 question without open_choice")
+    assert format_summary(mixed)[-1] == "open_choice, beside the overall: 100.0 % over 1 answer"
 
 
 def test_questions_in_types_of_ones_own_alone_have_their_mean_as_overall() -> None:
@@ -166,4 +167,6 @@ def test_questions_in_types_of_ones_own_alone_have_their_mean_as_overall() -> No
     assert (asked.scored, asked.scored_own, str(asked.label)) == (3, 0, "overall_over_questions")
     assert asked.tasks == {"open_choice": 50.0, "open_number": 30.0}
     assert asked.overall == pytest.approx(130 / 3)
-    assert format_summary(summarize(rows))[-1] == ("mean over questions in types of your own: 43.3 % over 3 questions")
+    assert format_summary(summarize(rows))[-1] == (
+        "mean over questions in open_choice, open_number: 43.3 % over 3 questions"
+    )

@@ -18,6 +18,7 @@ from roomscout.runs import RunError
 from roomscout.runs.prices import in_money, read_price
 from roomscout.runs.reader import RunReader, load_code_of, named_run, run_folders
 from roomscout.runs.records import RunFacts, Versions
+from roomscout.scoring.headline import headline_of
 from roomscout.scoring.intervals import INTERVAL
 
 SUFFIXES = (".md", ".csv")
@@ -129,6 +130,9 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
         notes = [f"{first.facts.questions:,} questions of {benchmark.title} (fingerprint {fingerprint})."]
         if partial:
             notes.append(f"Not a result of {benchmark.scored_as or 'the benchmark'}: {partial}.")
+        headline = headline_of(first.run.summary, benchmark)
+        if headline and headline.left_out:
+            notes.append(f"The overall is{headline.without}.")
         notes += _condition_lines(table)
         if number > 1:
             notes.append(f"Not comparable with table 1: {why_separate(tables[0][0], first)}.")

@@ -16,6 +16,7 @@ from roomscout.analysis.verbs import markdown_text
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, p_in_words
 from roomscout.base.text import capitalized, counted, escaped
+from roomscout.scoring.headline import headline_of
 from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
 from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import BASELINES
@@ -85,6 +86,9 @@ def _coverage_lines(pair: Pair, comparison: Comparison) -> list[str]:
         lines.append(line)
     if pair.partial:
         lines.append(f"the overall is a {pair.partial}")
+    headline = headline_of(pair.first.summary, pair.first.benchmark)
+    if headline and headline.left_out:
+        lines.append(f"the overall is{headline.without}")
     return lines
 
 

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from roomscout.analysis.titles import given_in_words, truth_in_words
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.data.boxes import ObjectBox, named_in
 from roomscout.data.questions import Question
@@ -104,8 +103,8 @@ class AnswerContents:
             question=self.question,
             outcome=self.outcome,
             score=row.score if row else None,
-            answer=given_in_words(row, self.question),
-            truth=truth_in_words(row, self.question),
+            answer=row.answer_in_words if row else "",
+            truth=row.truth_in_words if row else self.question.in_words(self.question.ground_truth, is_truth=True),
             numbers=self._numbers,
             turns=len(self.turns),
             distance_m=sum(turn.move.moved_m for turn in self.turns if turn.move is not None),

@@ -11,12 +11,12 @@ from roomscout.analysis.report.contents import OUTCOMES, AnswerContents, Entry, 
 from roomscout.analysis.report.maps import FloorPlans, map_of
 from roomscout.base.shots import PICTURE
 from roomscout.base.text import escaped, escaped_text
-from roomscout.data.answers import scores_in_words
 from roomscout.data.boxes import BoxError, ObjectBox, needed_for
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.prices import Price, in_money
 from roomscout.runs.records import ForcedAnswer, RunFacts, Turn, image_files
 from roomscout.runs.sights import SIGHTS, Sight
+from roomscout.scoring.headline import scores_in_words
 
 Link = Callable[[Path], str | None]  # the address of an image in a page; None if it cannot be shown
 
@@ -133,7 +133,7 @@ def answer_values(answer: AnswerContents) -> dict[str, Any]:
         "answer": entry.answer,
         "truth": entry.truth,
         "score": entry.score,
-        "scores": scores_in_words(row.scores, question.kind.score_names) if row else {},
+        "scores": scores_in_words(row.scores) if row else {},
         "status": row.status if row else answer.outcome,
         "outcome": answer.outcome,
         "error": (row and row.error) or "",

@@ -15,7 +15,7 @@ from roomscout.runs.hardware import Hardware
 from roomscout.runs.prices import in_money
 from roomscout.runs.sights import SIGHTS
 from roomscout.runs.summary import Summary
-from roomscout.scoring.headline import further_means
+from roomscout.scoring.headline import scores_in_words
 from roomscout.scoring.intervals import INTERVAL
 from roomscout.scoring.scores import Baseline, DatasetScores, Percentages
 from roomscout.scoring.summary import failed_in_words, no_interval_lines, part_lines, reference_lines
@@ -118,7 +118,7 @@ def further_tables(run: RunContents) -> dict[str, Table]:
     scores: by its name."""
     tables = {}
     for name, counts in run.summary.types.items():
-        means = further_means(name, counts, run.benchmark)
+        means = scores_in_words(counts.scores)
         is_left_out = name in run.left_out
         if is_left_out or (means and name not in run.benchmark.by_name):
             answers = counted(counts.scored or counts.questions, "answer")
