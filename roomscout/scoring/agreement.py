@@ -136,18 +136,16 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
     scores = {}
     for name, own in grouped(rows).items():
         percents, intervals = scored_alone(own, benchmark)
-        by_type = {
-            of_type: scores_of(of_rows) for of_type, of_rows in grouped((r.question_type, r) for r in own).items()
-        }
-        scored = [key for key, each in by_type.items() if each]
+        by_type = grouped((row.question_type, row) for row in own)
+        found = {key: scores_of(each) for key, each in by_type.items()}
         scores[name] = PersonScores(
             answers=sum(row.answer is not None for row in own),
-            types={key: (len(each), rounded(100 * mean(each)) if each else None) for key, each in by_type.items()},
+            by_type={key: (len(each), rounded(100 * mean(each)) if each else None) for key, each in found.items()},
             failed=sum(row.failed for row in own),
             percent=percents.get("overall"),
             interval=intervals.percent.get("overall") if intervals else None,
             seconds=round(median(row.seconds for row in own), 1),
-            covers=benchmark.in_overall(scored) if percents else [],
+            covers=benchmark.in_overall(key for key, each in found.items() if each) if percents else [],
         )
     return scores
 
@@ -161,7 +159,7 @@ def people_table(scores: Scores) -> Table | None:
     rows = [
         [name, *(_of_type(person, name) for person in people.values())]
         for name in scores.types
-        if any(name in person.types for person in people.values())
+        if any(name in person.by_type for person in people.values())
     ]
     facts = {
         "mean": [decimal(person.percent) for person in people.values()],
@@ -177,19 +175,19 @@ def people_table(scores: Scores) -> Table | None:
 
 
 def _of_type(person: PersonScores, name: str) -> str:
-    return "{1:.1f} ({0})".format(*person.types[name]) if person.types.get(name, (0, None))[0] else ""
+    return "{1:.1f} ({0})".format(*person.by_type[name]) if person.by_type.get(name, (0, None))[0] else ""
 
 
 def _covered(person: PersonScores) -> str:
     """How many answers of which types the mean of a person covers; empty without a mean."""
-    answers = sum(person.types[name][0] for name in person.covers)
+    answers = sum(person.by_type[name][0] for name in person.covers)
     types = person.covers[0] if len(person.covers) == 1 else f"{len(person.covers)} types"
     return f"{counted(answers, 'answer')} of {types}" if person.covers else ""
 
 
 def _left_out(person: PersonScores) -> str:
     """The scored types that the mean of a person leaves out."""
-    return listed(name for name, (scored, _) in person.types.items() if scored and name not in person.covers)
+    return listed(name for name, (scored, _) in person.by_type.items() if scored and name not in person.covers)
 
 
 def agreement_lines(scores: Scores) -> list[str]:

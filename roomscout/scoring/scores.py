@@ -318,7 +318,7 @@ class PersonScores(Record):
     percent: float | None  # the overall; None if the benchmark's aggregate fails on these answers alone
     interval: OmittedIfNone[Edges | None] = None  # of the overall
     seconds: float  # the median of an answer
-    types: dict[str, tuple[int, float | None]] = field(default_factory=dict)  # scored answers of each, and percent
+    by_type: dict[str, tuple[int, float | None]] = field(default_factory=dict)  # scored answers of each, and percent
     covers: OmittedIfEmpty[list[str]] = field(default_factory=list)  # the types whose mean is the overall
 
 

@@ -167,6 +167,5 @@ def test_questions_in_types_of_ones_own_alone_have_their_mean_as_overall() -> No
     assert (asked.scored, asked.scored_own, str(asked.label)) == (3, 0, "overall_over_questions")
     assert asked.tasks == {"open_choice": 50.0, "open_number": 30.0}
     assert asked.overall == pytest.approx(130 / 3)
-    assert format_summary(summarize(rows))[-1] == (
-        "mean over questions in open_choice, open_number: 43.3 % over 3 questions"
-    )
+    label = "mean over questions in open_choice, open_number"
+    assert format_summary(summarize(rows))[-1] == f"{label}: 43.3 % over 3 questions"

@@ -52,14 +52,14 @@ def write_rerun(replay: Replay, out: Path) -> None:
     pinhole = rerun.Pinhole(
         image_from_camera=lens.matrix, resolution=[lens.width, lens.height], camera_xyz=rerun.ViewCoordinates.RDF
     )
-    for name, place_of_answer in places_of(replay):
-        entity = f"room/{name} answer"
-        if isinstance(place_of_answer, CameraPose):
-            matrix = place_of_answer.camera_to_world
-            recording.log(entity, rerun.Transform3D(translation=matrix[:3, 3], mat3x3=matrix[:3, :3]), static=True)
-            recording.log(entity, pinhole, static=True)
+    for name, at in places_of(replay):
+        where = ["room", f"{name} answer"]
+        if isinstance(at, CameraPose):
+            matrix = at.camera_to_world
+            recording.log(where, rerun.Transform3D(translation=matrix[:3, 3], mat3x3=matrix[:3, :3]), static=True)
+            recording.log(where, pinhole, static=True)
         else:
-            recording.log(entity, rerun.Points3D([place_of_answer], labels=[name], radii=MARKER_M), static=True)
+            recording.log(where, rerun.Points3D([at], labels=[name], radii=MARKER_M), static=True)
     path = scene.own(np.array([turn.pose.position for turn in turns]))
     for place, turn in enumerate(turns):
         recording.set_time("turn", sequence=turn.turn)
