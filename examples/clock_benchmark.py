@@ -52,6 +52,11 @@ class Clock(AnswerKind):
         """Any hour."""
         return str(draw.randint(1, 12))
 
+    def in_words(self, answer: str, truth: str | None = None) -> str:
+        """ "5 o'clock, 2 hours off", as reports show it."""
+        hours = 6 * (1 - self.score(answer, truth or answer))
+        return f"{answer} o'clock" + (f", {hours:g} hours off" if truth else "")
+
     def score(self, answer: str | float | None, truth: str) -> float:
         """1 for the same hour, 0 for the opposite one."""
         if answer is None:

@@ -350,7 +350,8 @@ class QuestionState:
         except AnswerKindError as error:
             self.fail("answer kind", str(error))
             score, more_scores = 0.0, {}
-            answer_text = truth_text = ""
+            answer_text = ""
+            truth_text = ""
         # A batched call counts in full for each of its questions in `seconds`, and divided by them in `seconds_share`.
         shares = (turn.reply.seconds / len(turn.batch) + turn.seconds.render for turn in self.turns)
         return ResultRow(

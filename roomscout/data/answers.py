@@ -382,13 +382,12 @@ class Pose(AnswerKind):
 
     def in_words(self, answer: str, truth: str | None = None) -> str:
         """How far a pose is from the truth, "3.2 m and 18 degrees off"; without one, where it is."""
-        apart = self.apart(answer, answer if truth is None else truth)
+        apart = self.apart(answer, truth or answer)
         if apart is None:
             return answer
         if truth is None:
-            return "x {:.2f}, y {:.2f}, z {:.2f} m, heading {:.0f}, pitch {:.0f} degrees".format(
-                *self.place(answer) or ()
-            )
+            words = "x {:.2f}, y {:.2f}, z {:.2f} m, heading {:.0f}, pitch {:.0f} degrees"
+            return words.format(*self.place(answer) or ())
         digits = 1 if apart[0] >= 1 else 2
         return f"{apart[0]:.{digits}f} m and {apart[1]:.0f} degrees off"
 

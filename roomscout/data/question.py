@@ -85,8 +85,9 @@ class Question:
         the ground truth; empty if that is the answer itself. `is_truth` reads the ground truth."""
         if answer is None or self.options:
             return self.text_of(answer)
+        beside = None if is_truth else self.ground_truth
         with self.kind_code("in_words"):
-            words = self.kind.in_words(answer, None if is_truth else self.ground_truth)
+            words = self.kind.in_words(answer, beside)
         return "" if words == answer else words
 
     def in_words(self, answer: str | None, is_truth: bool = False) -> str:

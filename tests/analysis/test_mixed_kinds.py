@@ -1,22 +1,35 @@
 """A run with several kinds of answers: one headline that says what it covers, and answers as people read them."""
 
+import base64
 import csv
 import io
 import json
+import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from conftest import RoomScans, run_in_process
+from browsing import OpenPage
+from conftest import RoomScans, run_in_process, run_main
 from result_rows import result_row
 
+from roomscout.analysis.replay.lookup import replay_of
+from roomscout.analysis.replay.page import hides_of, places_of
+from roomscout.analysis.replay.page import page_values as replay_values
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import caption_of
 from roomscout.analysis.report.writer import page_values, write_report
 from roomscout.analysis.serve.runs import RunList
-from roomscout.data.answers import POSE_KIND
+from roomscout.command.main import main
+from roomscout.data.answers import POINT_KIND, POSE_KIND
 from roomscout.data.benchmark import mean
 from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.boxes import read_boxes
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.scene import load_scene
+from roomscout.rooms.room import LEVELS
 from roomscout.rooms.writer import write_rooms
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.headline import headline_of, scores_in_words
@@ -121,3 +134,74 @@ def test_pictures_of_a_question_are_called_so():
     assert [caption_of(name) for name in ("picture1", "picture2", "map")] == [
         "the photo in question", "photo 2 in question", "map",
     ]  # fmt: skip
+
+
+def test_a_kind_of_ones_own_says_how_it_reads_also_where_its_code_is_not_loaded(mixed: Path, tmp_path: Path):
+    root = mixed.parents[1]
+    row = json.loads((root / "questions.jsonl").read_text().splitlines()[0])
+    row = {name: row[name] for name in ("id", "dataset", "scene_name", "question")}
+    path = tmp_path / "clock.jsonl"
+    path.write_text(json.dumps({**row, "question_type": "which_hour", "ground_truth": "3", "options": None}) + "\n")
+    clock = f"{Path(__file__).parents[2] / 'examples' / 'clock_benchmark.py'}:CLOCK"
+    scans = RoomScans(root, path)
+    folder = run_in_process(scans.config(tmp_path / "runs", benchmark=clock, report=False))
+    (row,) = RunReader(folder).rows
+    hours = 6 * (1 - row.score)
+    assert row.answer_text == f"{row.answer} o'clock, {hours:g} hours off" and row.ground_truth_text == "3 o'clock"
+    read = Path(folder / "run.json").read_text().replace(clock, "gone.py:CLOCK")
+    (folder / "run.json").write_text(read)  # so that this process has not loaded it
+    (answer,) = RunContents.read(folder).finished()
+    assert (answer.entry.answer, answer.entry.truth) == (row.answer_text, "3 o'clock")
+    assert "; right: 3 o'clock" in run_main(["wrong", str(folder)]).stdout
+
+
+def test_a_replay_has_the_goal_and_the_end_where_the_run_has_them(mixed: Path):
+    run = RunContents.read(mixed)
+    (name,) = [row.folder for row in run.rows.values() if row.question_type == "view_finding"]
+    replay = replay_of(run, name)
+    values = replay_values(replay)
+    right, given = values["answers"]
+    pose = CameraPose.of_text(replay.answer.question.ground_truth)
+    assert right["place"]["eye"] == pytest.approx(replay.scene.own(pose.position), abs=1e-3)
+    assert right["place"]["ahead"] == pytest.approx(pose.camera_to_world[:3, 2], abs=1e-3)
+    assert given["place"]["eye"] == pytest.approx(values["turns"][-1]["place"]["eye"], abs=1e-3)
+    assert values["photo"].startswith("data:image/jpeg")
+    question = replace(replay.answer.question, kind=POINT_KIND, ground_truth="1, 2")
+    on_plan = replace(replay, answer=replace(replay.answer, question=question, row=None))
+    ((_, place),) = places_of(on_plan)
+    floor_z_m = replay.scene.main_storey.floor_z_m
+    assert place == pytest.approx(replay.scene.own(np.array([1, 2, floor_z_m])))
+
+
+@pytest.mark.parametrize("level", ["furnished", "cluttered"])
+def test_what_hides_a_room_from_outside_is_around_its_objects_and_never_cuts_one(level: str, tmp_path: Path):
+    write_rooms(tmp_path, rooms=1, seed=11, per_type={"object_counting": 1}, level=LEVELS[level])
+    (scan,) = tmp_path.rglob("*.ply")
+    scene = load_scene(scan, "auto", 1.0)
+    hides = hides_of(scene, scene.main_storey)
+    cells = np.frombuffer(zlib.decompress(base64.b64decode(hides["inside"])), np.uint8).reshape(-1, hides["columns"])
+    (boxes,) = read_boxes(tmp_path / "rooms.json").values()
+
+    def inside(x_m: float, y_m: float) -> bool:
+        column, row = np.floor((np.array([x_m, y_m]) - hides["lower"]) / hides["cell"]).astype(int)
+        return bool(cells[row, column])
+
+    on_floor = [box for box in boxes if box.center[2] - box.size[2] / 2 < 0.05]
+    assert len(on_floor) > 5 and all(inside(*scene.own(np.array(box.center))[:2]) for box in on_floor)
+    assert not cells[[0, -1]].any() and not cells[:, [0, -1]].any()
+    tops = [box.center[2] + box.size[2] / 2 for box in on_floor]
+    assert hides["cut_z"] + scene.origin[2] > max(tops)
+
+
+def test_turns_on_the_spot_share_one_label(mixed: Path, browser: Any, tmp_path: Path):
+    root = mixed.parents[1]
+    scans = RoomScans(root, root / "questions.jsonl")
+    config = scans.config(tmp_path, translation=False, num_questions=1, min_turns=3, steps=3, report=False)
+    folder = run_in_process(config)
+    assert main(["replay", str(folder), "q001"]) == 0
+    opened = OpenPage(browser, (folder / "replay_q001.html").as_uri())
+    opened.page.wait_for_selector("body[data-drawn]")
+    opened.drawn()
+    labels = opened.page.locator("#labels span:visible:not(.object)")
+    assert labels.all_inner_texts() == ["0 of 0–3"]
+    opened.page.close()

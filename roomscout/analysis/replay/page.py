@@ -196,14 +196,14 @@ def _scan(scene: Scene, start: CameraPose, most_bytes: int) -> dict[str, Any]:
         "about": f"{scene.name}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}",
         "room_lower": _rounded(scene.own(scene.bounds.lower)),
         "room_upper": _rounded(scene.own(scene.bounds.upper)),
-        "hides": _hides(scene, scene.storey_at(start.z_m)),
+        "hides": hides_of(scene, scene.storey_at(start.z_m)),
         "point_m": max(mesh.point_m, SMALLEST_POINT_M),
         "background": f"rgb{BACKGROUND_RGB}",
         "mesh": columns,
     }
 
 
-def _hides(scene: Scene, storey: Storey) -> dict[str, Any]:
+def hides_of(scene: Scene, storey: Storey) -> dict[str, Any]:
     """What hides a storey from outside: all above `cut_z`, metres, and what is above `wall_z` and has nothing of the
     storey before it. That is `inside`: the cells, of a size from a place `lower`, with 255 where there is a floor or
     something on it, by rows of y. The cut is just below a flat ceiling, so that it goes through no furniture."""

@@ -205,14 +205,14 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
     """What the template shows of a run, apart from the addresses of its assets."""
     facts = scores.facts_in_words(run)
     summary = run.summary
-    headline = run.headline
+    without = run.headline.without if run.headline else ""
     outcomes = {entry.outcome for entry in entries}
     sights = {entry.sight for entry in entries}
     sessions = summary.sessions
     batch_size = sessions[-1].batch_size if sessions else None
     cost = total([entry.cost for entry in entries], batch_size)
     return {
-        "title": title_of(run.facts, run.benchmark, summary.asked.overall, headline.without if headline else ""),
+        "title": title_of(run.facts, run.benchmark, summary.asked.overall, without),
         "about": scores.about_in_words(run),
         "controls": controls_of(run.facts),
         "run": run,

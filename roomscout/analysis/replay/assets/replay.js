@@ -146,7 +146,10 @@
     byId("overview").addEventListener("click", overview);
     byId("ceiling").addEventListener("change", (event) => room.withCeiling(event.target.checked));
     byId("named").hidden = !data.objects.length;
-    byId("objects").addEventListener("change", (event) => room.withObjects(event.target.checked));
+    byId("objects").addEventListener("change", (event) => {
+      room.withObjects(event.target.checked);
+      byId("legend").classList.toggle("without-objects", !event.target.checked);
+    });
     document.body.dataset.drawn = "yes";
     room.show(current);
   }).catch((error) => {

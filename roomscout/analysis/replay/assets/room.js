@@ -165,7 +165,7 @@ const makeRoom = (() => {
     return { array, indices: faces.length, points: vertices };
   }
 
-  /* The cells that are inside the room, as a texture: see `_hides` in page.py. */
+  /* The cells that are inside the room, as a texture: see `hides_of` in page.py. */
   async function loadInside(gl, { inside, columns }) {
     const cells = await unpacked(inside, Uint8Array), texture = gl.createTexture();
     gl.bindTexture(gl.TEXTURE_2D, texture);
