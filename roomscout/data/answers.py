@@ -326,6 +326,10 @@ class Point(AnswerKind):
         x, y, z = place
         return f"{x + draw.uniform(-3, 3):.1f}, {y + draw.uniform(-3, 3):.1f}, {z + draw.uniform(0, 2):.1f}"
 
+    def in_words(self, answer: str, truth: str | None = None) -> str:
+        distance = None if truth is None else _distance_m(answer, truth)
+        return f"{answer} m" + ("" if distance is None else f", {distance:.2f} m off")
+
     def score(self, answer: str | float | None, truth: str) -> float:
         """The share of POINT_THRESHOLDS_M within which the answer is."""
         distance = _distance_m(answer, truth)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from roomscout.base.text import counted, listed
 from roomscout.data.benchmark import Benchmark
-from roomscout.scoring.scores import Edges, Percentages, Scores, TypeScores
+from roomscout.scoring.scores import Percentages, Scores, TypeScores
 
 UNIT_ENDINGS = {"_m": "m", "_cm": "cm", "_deg": "degrees", "_s": "s", "_percent": "%"}  # of keys of further scores
 SCORE_NAMES = {"success_wide": "score within the wider limits", "spl": "SPL"}  # of those whose keys say too little
@@ -16,7 +16,6 @@ class Headline:
     """The overall of a run, or of a part of it, with what it covers and what it leaves out."""
 
     percent: float  # the overall
-    interval: Edges | None  # of it; None without one
     answers: int  # that it covers
     label: str  # what it is the mean of, in words
     left_out: Mapping[str, TypeScores]  # the scored types beside it, by name
@@ -25,11 +24,6 @@ class Headline:
     def without(self) -> str:
         """The types that it leaves out, to follow it: " without view_finding"; empty if it has all."""
         return f" without {listed(self.left_out)}" if self.left_out else ""
-
-    @property
-    def covers(self) -> str:
-        """What it is the mean of, with the types that it leaves out."""
-        return self.label + (f"; {listed(self.left_out)} left out" if self.left_out else "")
 
 
 def headline_of(scores: Scores, benchmark: Benchmark, of: Percentages | None = None) -> Headline | None:
@@ -42,7 +36,6 @@ def headline_of(scores: Scores, benchmark: Benchmark, of: Percentages | None = N
     shown = f" ({part.shown})" if part.shown else ""
     return Headline(
         percent=part.overall,
-        interval=scores.interval("overall") if part is scores.asked else None,
         answers=part.counted,
         label=part.label.in_words([*part.tasks], benchmark) + shown,
         left_out={name: scores.types[name] for name in scored if name not in covered},
@@ -71,5 +64,7 @@ def scores_in_words(scores: Mapping[str, float]) -> dict[str, str]:
     for key, value in scores.items():
         ending = next((ending for ending in UNIT_ENDINGS if key.endswith(ending)), "")
         name = SCORE_NAMES.get(key, key.removesuffix(ending).replace("_", " "))
+        if name in words:  # of another unit
+            name = key.replace("_", " ")
         words[name] = f"{value:.3g} {UNIT_ENDINGS.get(ending, '')}".rstrip()
     return words

@@ -128,6 +128,7 @@ def test_keys_of_further_scores_are_read_with_their_units():
         "score within the wider limits": "0",
         "relative error": "0.25",
     }
+    assert scores_in_words({"error_m": 1.0, "error_deg": 2.0}) == {"error": "1 m", "error deg": "2 degrees"}
 
 
 def test_pictures_of_a_question_are_called_so():

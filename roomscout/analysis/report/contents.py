@@ -87,7 +87,8 @@ class AnswerContents:
         """Where the "right" answer and the "given" one are, if its kind has places; see `AnswerKind.place`."""
         given = self.row.answer if self.row else None
         answers = {"right": self.question.ground_truth, "given": given}
-        places = [(name, self.question.kind.place(text)) for name, text in answers.items() if text is not None]
+        with self.question.kind_code("place"):
+            places = [(name, self.question.kind.place(text)) for name, text in answers.items() if text is not None]
         return [(name, place) for name, place in places if place is not None]
 
     def named(self, boxes: Sequence[ObjectBox]) -> list[ObjectBox]:

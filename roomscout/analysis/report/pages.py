@@ -138,6 +138,7 @@ def answer_values(answer: AnswerContents) -> dict[str, Any]:
         "outcome": answer.outcome,
         "error": (row and row.error) or "",
         "failed": (row and row.failed_part) or "",
+        "person": answer.person,
         "distance": round(entry.distance_m, 2),
         "seconds": round(entry.cost.worked_seconds, 2),
         "system": "\n\n".join(message["text"] for message in answer.messages if message["role"] == "system"),

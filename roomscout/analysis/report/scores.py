@@ -90,7 +90,7 @@ def lead_of(run: RunContents) -> dict[str, Any] | None:
     headline = run.headline
     if headline is None:
         return None
-    interval = headline.interval
+    interval = run.summary.interval("overall")
     overalls = {name: baseline.overall for name, baseline in _baselines(run.summary).items()}
     beside = [(name, percent) for name, percent in overalls.items() if percent is not None]
     verdicts = []

@@ -120,7 +120,7 @@ class RunList(Site):
 def _row_of(run: RunContents, address: str) -> ListedRun:
     facts = run.facts
     headline = run.headline
-    interval = headline.interval if headline else None
+    interval = run.summary.interval("overall")
     return ListedRun(
         run.folder.name,
         address,
@@ -131,7 +131,7 @@ def _row_of(run: RunContents, address: str) -> ListedRun:
         fingerprint=facts.questions_sha256[:8],
         overall=f"{headline.percent:.1f}" if headline else "",
         interval=interval_in_words(interval) if interval else "",
-        label=headline.covers if headline else "",
+        label=headline.label + headline.without if headline else "",
     )
 
 

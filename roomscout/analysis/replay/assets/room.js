@@ -2,7 +2,7 @@
 /* Draws the scan of a replay, the camera's path and its views with WebGL 2. World: metres, z up. */
 const makeRoom = (() => {
   const NEAR_M = 0.03, FIELD_OF_VIEW = 0.9, CLICK_PX = 5, PICK_PX = 30, EVERYTHING_M = 1e9;
-  const BLUE = [0.15, 0.39, 0.92], ORANGE = [0.92, 0.45, 0.05], GREY = [0.55, 0.58, 0.62], RED = [0.82, 0.12, 0.18], PURPLE = [0.78, 0.13, 0.72], GREEN = [0.04, 0.55, 0.22];
+  const BLUE = [0.15, 0.39, 0.92], ORANGE = [0.92, 0.45, 0.05], GREY = [0.55, 0.58, 0.62], RED = [0.82, 0.12, 0.18], PURPLE = [0.78, 0.13, 0.72], GREEN = [0.04, 0.55, 0.22], GOLD = [0.85, 0.65, 0];
   const HIDDEN_OPACITY = 0.35, SAME_PLACE_M = 0.05, MARKER_M = 0.08;
 
   /* Vectors, and 4 x 4 matrices by columns, as WebGL takes them */
@@ -250,8 +250,10 @@ const makeRoom = (() => {
     const groups = byPlace(turns);
     const tags = groups.map(() => makeTag(""));
     const spokes = turns.map(({ place: { eye, corners } }) => shape(gl, bars([[eye, scaled(corners.reduce(add), 1 / corners.length)]], size / 900)));
-    const goals = answers.map((answer) => makeAnswer(gl, answer, answer.name === "right" ? photo : null, size / 700, draw));
-    const goalTags = answers.map(({ name }) => makeTag(name === "right" ? "right answer" : "answer given", name));
+    const endIsAnswer = answers.some(({ name, place }) => name === "given" && place);
+    const marked = answers.filter(({ name, place }) => name === "right" || !place); // the others are the camera of the last turn
+    const goals = marked.map((answer) => makeAnswer(gl, answer, answer.name === "right" ? photo : null, size / 700, draw));
+    const goalTags = marked.map(({ name }) => makeTag(name === "right" ? "right answer" : "answer given", name));
 
     function makeTag(text, css = "") {
       const tag = document.createElement("span");
@@ -361,9 +363,8 @@ const makeRoom = (() => {
         }
         if (whole <= current) paintView(cameras[whole]);
       }
-      answers.forEach(({ name, place }, i) => {
-        if (name === "given" && place) return; // the camera of the last turn
-        paintPlain(goals[i].strong, name === "right" ? GREEN : ORANGE);
+      marked.forEach(({ name }, i) => {
+        paintPlain(goals[i].strong, name === "right" ? GREEN : GOLD);
         paintView(goals[i]);
       });
     }
@@ -384,7 +385,8 @@ const makeRoom = (() => {
       const numbers = group.map((i) => turns[i].turn);
       const inRow = numbers.every((number, at) => at === 0 || number === numbers[at - 1] + 1);
       const all = inRow && numbers.length > 1 ? `${numbers[0]}–${numbers.at(-1)}` : numbers.join(", ");
-      return group.length > 1 && group.includes(current) ? `${turns[current].turn} of ${all}` : all;
+      const named = group.length > 1 && group.includes(current) ? `${turns[current].turn} of ${all}` : all;
+      return endIsAnswer && group.includes(turns.length - 1) ? `${named}: answer given` : named;
     }
 
     function paintPlain(what, colour) {

@@ -346,6 +346,7 @@ const roomscout = (() => {
     fact("Outcome", `${SYMBOLS[data.outcome]} ${data.outcome}${score}`, `verdict ${data.outcome}`);
     fact("Answer", data.answer);
     fact("Truth", data.truth);
+    fact("Answered by", data.person);
     for (const [label, value] of Object.entries(data.scores)) fact(capital(label), value);
     fact("In view", data.sight, data.sight.startsWith("never") ? "noted" : null);
     fact("Failed at", data.failed);
