@@ -120,6 +120,12 @@ def test_poses_are_read_beside_their_truth(answer: str, words: str):
     assert POSE_KIND.place(truth) == [1, 2, 1.5, 350, -15]
 
 
+def test_points_are_read_with_their_distance():
+    assert POINT_KIND.in_words("1, 2, 3", "1, 2") == "1, 2, 3 m, 0.00 m off"
+    assert POINT_KIND.in_words("1, 2, 3", "1, 2, 4.5") == "1, 2, 3 m, 1.50 m off"
+    assert POINT_KIND.in_words("1, 2") == "1, 2 m" and POINT_KIND.place("1, 2") == [1, 2]
+
+
 def test_keys_of_further_scores_are_read_with_their_units():
     scores = {"distance_m": 3.2476, "hour_error_deg": 30.0, "success_wide": 0.0, "relative_error": 0.25}
     assert scores_in_words(scores) == {
