@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from roomscout.base.files import replacing
+from roomscout.base.tables import Table
 from roomscout.base.text import escaped, in_markdown, listed
 from roomscout.base.verbs import Parser
 from roomscout.runs import LOG_ROOT, RunError
@@ -89,10 +90,15 @@ def require_outside_runs(out: Path, prefix: str | None = None) -> None:
     run folder is allowed if its name begins with `prefix`, the name of what the verb writes there."""
     if out.is_dir():
         raise RunError(f"--out {out} is a folder: name a file in it")
+    require_own_place(out, prefix)
+
+
+def require_own_place(out: Path, prefix: str | None = None, named_by: str = "--out") -> None:
+    """Raise RunError as `require_outside_runs` does, also for a folder; `named_by` is the flag that names it."""
     place = out.parent.resolve()
     for folder in (place, *place.parents):
         if (folder / "run.json").exists() and not (prefix and folder == place and out.name.startswith(prefix)):
-            raise RunError(f"--out {out} is in the run folder, which stays as it is: choose a place outside it")
+            raise RunError(f"{named_by} {out} is in the run folder, which stays as it is: choose a place outside it")
 
 
 def require_writable(outs: Iterable[Path], suffixes: Sequence[str], prefix: str | None = None) -> None:
@@ -133,6 +139,15 @@ def write_text(path: Path, text: str) -> None:
 def markdown_text(lines: Iterable[str]) -> str:
     """Lines of Markdown as the text of a file, in which outside text cannot be markup."""
     return "".join(f"{in_markdown(line)}\n" for line in lines)
+
+
+def written_table(table: Table, suffix: str, caption: str, label: str) -> str:
+    """A table as the text of a file that ends in .md, .csv or .tex, where it has a caption and a label."""
+    if suffix == ".csv":
+        return table.csv()
+    if suffix == ".md":
+        return markdown_text(table.markdown())
+    return "".join(f"{line}\n" for line in table.latex(caption, f"tab:{label}"))
 
 
 def comparing_parser(verb: str, runs: str, even_if: str, out: str) -> Parser:

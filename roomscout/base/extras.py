@@ -10,8 +10,8 @@ EXTRA_OF = {  # the extra of pyproject.toml that installs a module
     "av": "video",
     "bitsandbytes": "quantize",
     "ray": "ray",
-    **dict.fromkeys(("peft", "trl", "matplotlib", "gymnasium", "tensorboard"), "train"),
-    "rerun": "report",
+    **dict.fromkeys(("peft", "trl", "gymnasium", "tensorboard"), "train"),
+    **dict.fromkeys(("rerun", "matplotlib"), "report"),
     "inspect_ai": "inspect",
 }
 PACKAGE_OF = {"pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai"}

@@ -1,4 +1,4 @@
-"""A table of texts: for a terminal, as Markdown, as CSV and as HTML. And the numbers in it, in words."""
+"""A table of texts: for a terminal, as Markdown, CSV, LaTeX and HTML. And the numbers in it, in words."""
 
 import csv
 import io
@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from roomscout.base.text import csv_cell, escaped, escaped_text
+from roomscout.base.text import csv_cell, escaped, escaped_text, in_latex
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+
+LONG_CELL, LONG_TABLE = 48, 40
+"""In LaTeX, a column of texts with a cell of more characters wraps, and a table of more rows breaks over pages."""
 
 
 @dataclass(frozen=True)
@@ -19,15 +22,22 @@ class Table:
     heads: Sequence[str]
     rows: Sequence[Sequence[Any]]
     left: Collection[int] = (0,)
+    overall: bool = False  # whether the last row sums up the others: set apart in LaTeX and HTML
+    best: Collection[tuple[int, int]] = ()  # row and column of the cells that are bold in LaTeX
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], left: Collection[int] = (0,)) -> Self:
         """A table of rows by head, all with the same heads; there must be one row."""
         return cls(list(rows[0]), [list(row.values()) for row in rows], left)
 
+    @property
+    def _texts(self) -> list[list[str]]:
+        """The heads and the rows as texts, without markup."""
+        return [[str(_plain(cell)) for cell in row] for row in (self.heads, *self.rows)]
+
     def lines(self, least: int = 0) -> list[str]:
         """The table for a terminal, with cells `escaped` and right columns of at least a width."""
-        cells = [[escaped(str(cell)) for cell in row] for row in (self.heads, *self.rows)]
+        cells = [[escaped(cell) for cell in row] for row in self._texts]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         return [
             "  ".join(
@@ -48,7 +58,7 @@ class Table:
     def markdown(self) -> list[str]:
         """The table as lines of Markdown, whose texts `in_markdown` makes safe."""
         marks = ["---" if place in self.left else "---:" for place in range(len(self.heads))]
-        cells = [[str(cell).replace("|", "\\|") for cell in row] for row in (self.heads, *self.rows)]
+        cells = [[cell.replace("|", "\\|") for cell in row] for row in self._texts]
         head, *rows = (f"| {' | '.join(row)} |" for row in cells)
         return [head, f"|{'|'.join(marks)}|", *rows]
 
@@ -56,12 +66,35 @@ class Table:
         """The table as CSV, without cells that a spreadsheet takes for formulas."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([csv_cell(cell) for cell in row] for row in (self.heads, *self.rows))
+        writer.writerows([csv_cell(_plain(cell)) for cell in row] for row in (self.heads, *self.rows))
         return text.getvalue()
 
-    def html(self, css: str = "scores", overall: bool = False) -> "Markup":
-        """The table as HTML of this class, with all texts escaped but Markup; `overall` marks the last row. On a phone,
-        a table of the class "stack" shows each row as a block, with the heads beside the cells."""
+    def latex(self, caption: str, label: str) -> list[str]:
+        """The table as lines of LaTeX, for the packages booktabs and, if it is long, longtable."""
+        head, *rows = [[in_latex(cell) for cell in row] for row in self._texts]
+        for row, column in self.best:
+            rows[row][column] = rf"\textbf{{{rows[row][column]}}}"
+        columns = self._latex_columns()
+        lines = [" & ".join("--" if cell == "-" else cell for cell in row) + r" \\" for row in rows]
+        if self.overall:
+            lines.insert(-1, r"\midrule")
+        title = rf"\caption{{{in_latex(caption)}}}\label{{{label}}}"
+        head_lines = [r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
+        if len(rows) > LONG_TABLE:
+            top = [rf"\begin{{longtable}}{{{columns}}}", rf"{title} \\", *head_lines, r"\endhead", r"\bottomrule"]
+            return [r"% \usepackage{booktabs,longtable}", *top, r"\endfoot", *lines, r"\end{longtable}"]
+        top = [r"\begin{table}", r"\centering", title, rf"\begin{{tabular}}{{{columns}}}", *head_lines]
+        return [r"% \usepackage{booktabs}", *top, *lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+
+    def _latex_columns(self) -> str:
+        columns = list(zip(*self._texts, strict=True))
+        wraps = [place in self.left and max(map(len, cells)) > LONG_CELL for place, cells in enumerate(columns)]
+        wide = rf"p{{{0.5 / max(1, sum(wraps)):.2f}\linewidth}}"
+        return "".join(wide if wraps[place] else "l" if place in self.left else "r" for place in range(len(columns)))
+
+    def html(self, css: str = "scores") -> "Markup":
+        """The table as HTML of this class, with all texts escaped but Markup. On a phone, a table of the class "stack"
+        shows each row as a block, with the heads beside the cells."""
         from markupsafe import Markup
 
         def row_of(row: Sequence[Any], last: bool) -> Markup:
@@ -70,7 +103,7 @@ class Table:
                 Markup('<td data-label="{}">{}</td>').format(head, cell)
                 for head, cell in zip(self.heads[1:], cells, strict=True)
             )
-            marked = Markup(' class="overall"') if last and overall else ""
+            marked = Markup(' class="overall"') if last and self.overall else ""
             return Markup('<tr{}><th scope="row">{}</th>{}</tr>\n').format(marked, name, columns)
 
         heads = Markup("").join(Markup('<th scope="col">{}</th>').format(head) for head in self.heads)
@@ -78,6 +111,11 @@ class Table:
         return Markup(
             '<div class="scroll"><table class="{}">\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody>\n</table></div>'
         ).format(css, heads, rows)
+
+
+def _plain(cell: Any) -> Any:
+    """A cell; of Markup, the text that it shows."""
+    return cell.striptags() if hasattr(cell, "striptags") else cell
 
 
 def decimal(value: float | None, form: str = ".1f") -> str:

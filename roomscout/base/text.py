@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from numbers import Number
 from pathlib import Path
 from typing import Any, TextIO
+from unicodedata import normalize
 
 # C0 and C1 with DEL; line and paragraph separators; bidirectional embeddings, overrides and isolates; surrogates.
 _UNSAFE = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
@@ -25,6 +26,21 @@ _UNSAFE_IN_LINE = re.compile(f"[{_UNSAFE}]")
 _UNSAFE_IN_LINES = re.compile(f"(?![\n\t])[{_UNSAFE}]")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBERS = re.compile(r"[-+]?[0-9][-+0-9.,eE\s]*")
+_IN_LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{sign: f"{{{sign}}}" for sign in "[]*"},  # a row that began with one would be an argument of the row before
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"},
+    **{"`": r"\textasciigrave{}", "<": "$<$", ">": "$>$", "≤": r"$\leq$", "≥": r"$\geq$", "→": r"$\to$"},
+    **{"−": "$-$", "-": "$-$", "--": "-{}-", "²": "$^2$", "³": "$^3$", "°": r"\textdegree{}", "±": r"$\pm$"},
+    **{"×": r"$\times$", "·": r"$\cdot$", "…": r"\dots{}", "µ": r"$\mu$", "≈": r"$\approx$"},
+}
+_ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
+_ACCENTED = "".join(sign for sign in map(chr, range(0xC0, 0x180)) if normalize("NFD", sign)[-1] in _ACCENTS)
+_KNOWN_TO_LATEX = f"\x00-\x7f{_ACCENTED}ßæÆœŒøØłŁıåÅ“”‘’–—€£§©®¶½¼¾"
+_OF_LATEX = re.compile(
+    rf"--|(?<![\w)\]])-(?=[\d.])|(?!-)[{re.escape(''.join(_IN_LATEX))}]"
+    rf"|[^{_KNOWN_TO_LATEX}{re.escape(''.join(_IN_LATEX))}]+"
+)
 _NOT_INDENTED = re.compile("\n(?=[^ \n])")
 
 
@@ -47,6 +63,17 @@ def escaped_lines(text: str) -> str:
 def in_markdown(line: str) -> str:
     """A line of Markdown with outside text as `escaped`, in which nothing is HTML, a link or an image."""
     return escaped(line).replace("&", "&amp;").replace("<", "&lt;").replace("[", "&#91;")
+
+
+def in_latex(text: str) -> str:
+    """Outside text as `escaped`, as LaTeX that shows these characters, with numbers behind a minus sign. What pdfLaTeX
+    lacks, such as Chinese, it shows as numbers (U+6A21), and LuaLaTeX and XeLaTeX as it is."""
+    return _OF_LATEX.sub(lambda found: _IN_LATEX.get(found[0]) or _of_larger_latex(found[0]), escaped(text))
+
+
+def _of_larger_latex(text: str) -> str:
+    numbers = " ".join(f"U+{ord(sign):04X}" for sign in text)
+    return rf"{{\ifdefined\Umathchar {text}\else {numbers}\fi}}"
 
 
 def json_in(text: str | bytes, **options: Any) -> Any:

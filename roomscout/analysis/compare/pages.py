@@ -10,7 +10,7 @@ from markupsafe import Markup
 from roomscout.analysis.compare.answers import Answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair, letter_of
 from roomscout.analysis.compare.conditions import in_words, value_in_words
-from roomscout.analysis.report.svg import Dot, dot_plot
+from roomscout.analysis.report.svg import Dot, dot_plot, words_of
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.verbs import markdown_text
 from roomscout.base.grouping import grouped
@@ -341,11 +341,11 @@ def _forest(pair: Pair) -> str:
         if score.interval:
             about = f"{score.percent:+.1f} ({interval_in_words(score.interval, '+.1f')})"
             radius = 6 if score is pair.overall else 5
-            dots.append(Dot(_name(score, pair), score.percent, score.interval, about, radius))
+            dots.append(Dot(words_of(_name(score, pair)), score.percent, score.interval, about, radius))
             edges += score.interval
     if not dots:
         return ""
     space = 0.05 * (max(edges) - min(edges))
     label = f"Differences {pair.letter} - A with their intervals"
     axis = f"{pair.letter} - A, percentage points"
-    return dot_plot(dots, (min(edges) - space, max(edges) + space), label, axis, 196, 26, (0, "axis"))
+    return dot_plot(dots, (min(edges) - space, max(edges) + space), label, axis, 26, (0, "axis")).svg

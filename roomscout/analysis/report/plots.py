@@ -7,7 +7,20 @@ from statistics import fmean, median
 
 from roomscout.analysis.report.contents import Entry
 from roomscout.analysis.report.scores import BASELINES
-from roomscout.analysis.report.svg import Dot, Drawing, Scale, number, steps_axis, ticks, x_axis, y_axis
+from roomscout.analysis.report.svg import (
+    WIDEST,
+    Dot,
+    Drawing,
+    Scale,
+    left_of,
+    number,
+    steps_axis,
+    ticks,
+    width_of,
+    words_of,
+    x_axis,
+    y_axis,
+)
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import interval_in_words
 from roomscout.base.text import counted
@@ -15,8 +28,9 @@ from roomscout.runs.anytime import Anytime
 from roomscout.runs.costs import PART_NAMES, Cost
 from roomscout.runs.summary import Summary
 
-WIDTH, HEIGHT = 440, 260
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 26, 44
+HEIGHT = 260
+RIGHT, TOP, BOTTOM = 12, 12, 44
+LEGEND = 18  # the height of a line above a plot
 ROW = 26
 MOST_BINS = 24
 
@@ -69,33 +83,37 @@ def _score_per_type(summary: Summary) -> Plot | None:
     types = [(name, counts) for name, counts in summary.types.items() if counts.percent is not None]
     if not types:
         return None
-    left = 214
-    bottom = TOP + ROW * len(types) + 4
-    width = WIDTH + 160
+    names = [words_of(name) for name, _ in types]
+    numbers = [f"n={counts.questions:,}" for _, counts in types]
+    top = TOP + LEGEND
+    left = 16 + width_of(names)
+    bottom = top + ROW * len(types) + 4
+    width = max(WIDEST, left + 230)
+    end = width - width_of(numbers) - 12
     drawing = Drawing(width, bottom + BOTTOM, "Score per question type in percent")
-    scale = Scale(0, 100, left, width - 92)
-    x_axis(drawing, scale, ticks(0, 100, 5), TOP - 4, bottom, "score (%)")
+    scale = Scale(0, 100, left, end - width_of(["100.0"]) - 20)
+    x_axis(drawing, scale, top - 4, bottom, "score (%)")
     for row, (name, counts) in enumerate(types):
-        middle = TOP + ROW * (row + 0.5)
+        middle = top + ROW * (row + 0.5)
         percent = counts.percent or 0.0
-        drawing.text(left - 8, middle + 4, name, "name end")
-        about = f"{name}: {percent:.1f} %, n = {counts.questions}"
+        drawing.text(left - 8, middle + 4, names[row], "end")
+        about = f"{names[row]}: {percent:.1f} %, n = {counts.questions}"
         drawing.rect(left, middle - 8, scale(percent) - left, 16, "bar", about)
         if (interval := summary.interval(name)) is not None:
             drawing.whisker(scale, interval, middle, f"{interval_in_words(interval)} %")
-        drawing.text(scale.end + 14, middle + 4, f"{percent:.1f}", "value start")
-        drawing.text(width - 2, middle + 4, f"n={counts.questions}", "tick end")
-    x = float(left)
+        drawing.text(end - 4, middle + 4, f"{percent:.1f}", "end")
+        drawing.text(width - 4, middle + 4, numbers[row], "end")
+    x = 8.0
     for key, words in BASELINES.items():
         percents = summary.baselines[key].tasks if key in summary.baselines else {}
         marks = [(row, percents[name]) for row, (name, _) in enumerate(types) if name in percents]
         for row, percent in marks:
             about = f"{words.lower()}: {percent:.1f} %"
-            drawing.diamond(scale(percent), TOP + ROW * (row + 0.5), 5, f"mark {key}", about)
+            drawing.diamond(scale(percent), top + ROW * (row + 0.5), 5, f"mark {key}", about)
         if marks:
-            drawing.diamond(x + 5, 10, 5, f"mark {key}")
-            drawing.text(x + 14, 14, words.lower(), "tick start")
-            x += 30 + 7 * len(words)
+            drawing.diamond(x, 10, 5, f"mark {key}")
+            drawing.text(x + 10, 14, words.lower())
+            x += 34 + width_of([words])
     note = "Mean score of each type; numbers score by their relative error. n counts its answers."
     if any(summary.interval(name) for name, _ in types):
         note += " Whiskers are 95 % intervals over scenes."
@@ -106,21 +124,24 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
     if not entries:
         return None
     longest = max(entry.turns for entry in entries)
-    drawing = Drawing(WIDTH, HEIGHT, "Histogram of the turns per question")
     counts = {turn: [entry for entry in entries if entry.turns == turn] for turn in range(1, longest + 1)}
-    across = Scale(0.5, longest + 0.5, LEFT, WIDTH - RIGHT)
-    up = _axis_of_counts(drawing, max(map(len, counts.values()), default=1))
+    drawing, up, left = _counting("Histogram of the turns per question", max(map(len, counts.values()), default=1))
+    across = Scale(0.5, longest + 0.5, left, WIDEST - RIGHT)
     for turn, of_turn in counts.items():
         answered = sum(entry.outcome != "exhausted" for entry in of_turn)
-        left = across(turn - 0.4)
-        width = across(turn + 0.4) - across(turn - 0.4)
-        drawing.rect(left, up(answered), width, up(0) - up(answered), "bar", f"{turn} turns: {answered} answered")
-        about = f"{turn} turns: {len(of_turn) - answered} exhausted"
-        drawing.rect(left, up(len(of_turn)), width, up(answered) - up(len(of_turn)), "bar exhausted", about)
-    steps_axis(drawing, across, _named(range(1, longest + 1)), up(0), "turns")
+        start = across(turn - 0.4)
+        width = across(turn + 0.4) - start
+        drawing.rect(start, up(answered), width, up(0) - up(answered), "bar", f"{turn} turns: {answered} answered")
+        if left_over := len(of_turn) - answered:
+            about = f"{turn} turns: {left_over} exhausted"
+            drawing.rect(start, up(len(of_turn)), width, up(answered) - up(len(of_turn)), "bar exhausted", about)
+    steps_axis(drawing, across, _named(range(1, longest + 1)), up(0), "turns of a question")
     exhausted = sum(entry.outcome == "exhausted" for entry in entries)
+    if exhausted:
+        drawing.rect(left, 2, 12, 9, "bar exhausted")
+        drawing.text(left + 18, 11, "out of turns without an answer")
     note = f"n = {len(entries)}, mean {fmean(entry.turns for entry in entries):.1f}"
-    note += f"; hatched: {exhausted} exhausted." if exhausted else "; none was exhausted."
+    note += f"; dashed: {exhausted} exhausted." if exhausted else "; none was exhausted."
     return Plot("Turns used", drawing, note)
 
 
@@ -129,16 +150,18 @@ def _score_if_last(anytime: Anytime | None) -> Plot | None:
     scores = [(score, score.percent) for score in by_turn if score.percent is not None]
     if anytime is None or len(scores) < max(2, len(by_turn)):
         return None
-    drawing = Drawing(WIDTH, HEIGHT, "The overall if each turn were the last")
-    across = Scale(-0.5, len(scores) - 0.5, LEFT, WIDTH - RIGHT)
+    drawing = Drawing(WIDEST, HEIGHT, "The overall if each turn were the last")
+    percents = ticks(0, 100, 5)
+    left = left_of(percents)
+    across = Scale(-0.5, len(scores) - 0.5, left, WIDEST - RIGHT)
     up = Scale(0, 100, HEIGHT - BOTTOM, TOP)
-    y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "overall (%)")
+    y_axis(drawing, up, percents, left, WIDEST - RIGHT, "overall (%)")
     points = []
     for score, percent in scores:
         about = f"turn {score.turn}: {percent:.1f} %, {score.forced} forced answers"
         points.append((across(score.turn), Dot("", percent, score.interval, about)))
     drawing.curve(up, points, "whisker", "dot")
-    steps_axis(drawing, across, _named(range(len(scores))), up(0), "turn")
+    steps_axis(drawing, across, _named(range(len(scores))), up(0), "last turn")
     note = (
         f"n = {anytime.answers} answers. After each turn, the answer that the model gives when it has to; a question "
         "that has ended keeps its own. The last point is the overall of the run."
@@ -156,16 +179,15 @@ def _distance(metres: Sequence[float]) -> Plot | None:
     width = steps[1] - steps[0]
     bins = int(longest / width) + 1
     counts = Counter(min(int(distance / width + 1e-9), bins - 1) for distance in metres)
-    drawing = Drawing(WIDTH, HEIGHT, "Histogram: distance moved per question")
-    across = Scale(0, bins * width, LEFT, WIDTH - RIGHT)
-    up = _axis_of_counts(drawing, max(counts.values()))
+    drawing, up, left = _counting("Histogram: distance moved per question", max(counts.values()))
+    across = Scale(0, bins * width, left, WIDEST - RIGHT)
     for place in range(bins):
         low = place * width
         high = (place + 1) * width
         count = counts[place]
         about = f"{number(low)} to {number(high)} metres: {count}"
         drawing.rect(across(low) + 0.5, up(count), across(high) - across(low) - 1, up(0) - up(count), "bar", about)
-    steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, bins * width, 6)], up(0), "metres")
+    steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, bins * width, 6)], up(0), "distance moved (m)")
     note = f"n = {len(metres)}, median {median(metres):.1f} m, longest {longest:.1f} m."
     return Plot("Distance moved", drawing, note)
 
@@ -174,13 +196,15 @@ def _answer_against_truth(name: str, answers: Sequence[tuple[Entry, float, float
     limit = max(truth for _, _, truth in answers)
     high = 1.05 * max(1e-6, min(max(answer for _, answer, _ in answers), 2 * limit), limit)
     side = 250
-    drawing = Drawing(LEFT + side + RIGHT, TOP + side + BOTTOM, f"Answer against truth: {name}")
-    across = Scale(0, high, LEFT, LEFT + side)
+    marks = ticks(0, high, 5)
+    left = left_of(marks)
+    drawing = Drawing(left + side + RIGHT, TOP + side + BOTTOM, f"Answer against truth: {words_of(name)}")
+    across = Scale(0, high, left, left + side)
     up = Scale(0, high, TOP + side, TOP)
     unit = answers[0][0].question.kind.unit
     unit = f" ({unit})" if unit else ""
-    y_axis(drawing, up, ticks(0, high, 5), LEFT, LEFT + side, f"answer{unit}")
-    x_axis(drawing, across, ticks(0, high, 5), TOP, TOP + side, f"truth{unit}")
+    y_axis(drawing, up, marks, left, left + side, f"answer{unit}")
+    x_axis(drawing, across, TOP, TOP + side, f"truth{unit}")
     drawing.line(across(0), up(0), across(high), up(high), "ideal")
     beyond = 0
     for entry, answer, truth in answers:
@@ -192,36 +216,39 @@ def _answer_against_truth(name: str, answers: Sequence[tuple[Entry, float, float
     note = f"n = {len(answers)}; the line is a perfect answer."
     if beyond:
         note += f" {counted(beyond, 'answer')} beyond the axis, drawn hollow at its edge."
-    return Plot(f"Answer and truth: {name}", drawing, note)
+    return Plot(f"Answer and truth: {words_of(name)}", drawing, note)
 
 
 def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot | None:
     total = sum(values.values())
     if total <= 0:
         return None
-    left = 150
+    left = 16 + width_of(values)
+    amounts = [f"{_amount(value)} ({100 * value / total:.0f} %)" for value in values.values()]
     bottom = TOP + ROW * len(values) + 4
-    drawing = Drawing(WIDTH, bottom + BOTTOM, title)
-    scale = Scale(0, 1.0 * max(values.values()), left, WIDTH - 92)
-    x_axis(drawing, scale, ticks(0, scale.high, 4), TOP - 4, bottom, unit)
+    drawing = Drawing(WIDEST, bottom + BOTTOM, title)
+    scale = Scale(0, max(values.values()), left, WIDEST - width_of(amounts) - 16)
+    x_axis(drawing, scale, TOP - 4, bottom, unit)
     for row, (name, value) in enumerate(values.items()):
         middle = TOP + ROW * (row + 0.5)
-        drawing.text(left - 8, middle + 4, name, "name end")
+        drawing.text(left - 8, middle + 4, name, "end")
         drawing.rect(left, middle - 8, scale(value) - left, 16, "bar", f"{name}: {_amount(value)} {unit}")
-        drawing.text(WIDTH - 2, middle + 4, f"{_amount(value)} ({100 * value / total:.0f} %)", "value end")
+        drawing.text(WIDEST - 4, middle + 4, amounts[row], "end")
     return Plot(title, drawing, note)
 
 
 def _amount(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
 
 
-def _axis_of_counts(drawing: Drawing, most: float) -> Scale:
-    """Draw a vertical axis with whole numbers of answers."""
-    up = Scale(0, max(most, 1) * 1.08, HEIGHT - BOTTOM, TOP)
+def _counting(label: str, most: float) -> tuple[Drawing, Scale, float]:
+    """A drawing with a vertical axis of whole numbers of answers, its scale, and where it stands."""
+    drawing = Drawing(WIDEST, HEIGHT, label)
+    up = Scale(0, max(most, 1) * 1.08, HEIGHT - BOTTOM, TOP + LEGEND)
     whole = [value for value in ticks(0, up.high, 5) if value == int(value)]
-    y_axis(drawing, up, whole, LEFT, WIDTH - RIGHT, "answers")
-    return up
+    left = left_of(whole)
+    y_axis(drawing, up, whole, left, WIDEST - RIGHT, "answers")
+    return drawing, up, left
 
 
 def _named(turns: range) -> list[tuple[int, str]]:

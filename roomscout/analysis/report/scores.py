@@ -37,7 +37,7 @@ def score_table(summary: Summary) -> Table | None:
         columns["With scan"] = _percents(summary.with_scan, tasks)
     for name, baseline in _baselines(summary).items():
         columns[name] = _percents(baseline, tasks)
-    return Table(list(columns), list(zip(*columns.values(), strict=True)))
+    return Table(list(columns), list(zip(*columns.values(), strict=True)), overall=True)
 
 
 def _percents(scores: Percentages | DatasetScores | Baseline, tasks: Iterable[str]) -> list[str]:
@@ -82,7 +82,7 @@ def sight_table(summary: Summary) -> Table | None:
         of_type = [groups.get(verdict) for verdict in verdicts]
         cells = [cell.format(group.answers, group.below_full, group.percent) if group else "" for group in of_type]
         rows.append([name, *cells])
-    return Table(["Type", *(name.replace("_", " ") for name in verdicts)], rows)
+    return Table(["Type", *(name.replace("_", " ") for name in verdicts)], rows, overall=True)
 
 
 def lead_of(run: RunContents) -> dict[str, Any] | None:

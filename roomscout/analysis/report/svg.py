@@ -1,13 +1,81 @@
-"""Plots as inline SVG. Classes give colours and fonts from report.css, so that plots follow its theme."""
+"""Plots as lines, discs and texts: written as SVG for a page, as SVG that stands alone, and by `pdf` as PDF."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from html import escape
-from itertools import pairwise
+from importlib import resources
+from itertools import groupby, pairwise
 
 from roomscout.base.tables import with_interval
 from roomscout.base.text import escaped
+
+FONT_PX = 12  # of all texts in all plots
+CHARACTER_PX = 7.4  # the mean width of a character in DejaVu Sans, which is wider than other fonts
+WIDEST = 440  # what all plots of a page fit in, so that the page scales them alike
+
+
+@dataclass(frozen=True)
+class Look:
+    """How lines and areas look. Colours are names of palette.css; lengths are in pixels."""
+
+    fill: str = ""  # empty for no area
+    stroke: str = ""  # empty for no line
+    width: float = 1  # of the line
+    dash: tuple[float, ...] = ()  # lengths of dashes and gaps
+    opacity: float = 1  # of the area
+
+
+LOOKS: Mapping[str, Look] = {
+    "grid": Look(stroke="line"),
+    "axis": Look(stroke="soft"),
+    "ideal": Look(stroke="soft", dash=(4, 3)),
+    "whisker": Look(stroke="ink", width=1.5),
+    "dotted": Look(stroke="ink", width=1.5, dash=(1.5, 3)),
+    "bar": Look(fill="accent"),
+    "bar lesser": Look(fill="accent", opacity=0.35),
+    "bar exhausted": Look(fill="paper", stroke="accent", dash=(3, 2)),
+    "dot": Look(fill="accent", stroke="paper", width=0.5, opacity=0.65),
+    "dot outside": Look(stroke="accent", width=1.5),
+    "dot plain": Look(fill="ink", stroke="paper", width=0.5),
+    "mark blind": Look(fill="blind", stroke="paper", width=1.5),
+    "mark most_frequent": Look(fill="frequent", stroke="paper", width=1.5),
+}
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A line through points, or the area that it closes around."""
+
+    points: tuple[tuple[float, float], ...]
+    closed: bool
+    look: str  # a key of LOOKS
+    about: str = ""  # what a page shows under the pointer
+
+
+@dataclass(frozen=True)
+class Disc:
+    """A disc around a point."""
+
+    x: float
+    y: float
+    radius: float
+    look: str  # a key of LOOKS
+    about: str = ""  # what a page shows under the pointer
+
+
+@dataclass(frozen=True)
+class Words:
+    """A line of text. `x` and `y` are on its baseline, at its `anchor`."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str  # start, middle or end
+    turned: bool  # whether it reads upwards
+    look: str = "text"
 
 
 @dataclass(frozen=True)
@@ -39,33 +107,47 @@ def number(value: float) -> str:
     return f"{value:,.10g}"
 
 
+def width_of(texts: Iterable[str]) -> float:
+    """The pixels that the longest of some texts takes."""
+    return CHARACTER_PX * max(map(len, texts), default=0)
+
+
+def words_of(name: str) -> str:
+    """The name of a type, a task or a part as a plot shows it."""
+    return name.replace("_", " ")
+
+
+@dataclass
 class Drawing:
-    """An SVG picture. Coordinates are pixels from the upper left corner; texts are escaped."""
+    """A picture. Coordinates are pixels from the upper left corner; `label` describes it to who cannot see it."""
 
-    def __init__(self, width: float, height: float, label: str):
-        """`label` describes the picture to those who cannot see it."""
-        self.width = width
-        self._parts = [
-            f'<svg class="plot" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}" '
-            f'style="max-width:{1.3 * width:g}px;min-width:{0.75 * width:g}px">'
-        ]
+    width: float
+    height: float
+    label: str
+    shapes: list[Outline | Disc | Words] = field(default_factory=list)
 
-    def rect(self, x: float, y: float, width: float, height: float, css: str, about: str = "") -> None:
-        """A rectangle; `about` is shown when the pointer is over it."""
-        self._add("rect", css, about, x=x, y=y, width=max(width, 0), height=max(height, 0))
+    def rect(self, x: float, y: float, width: float, height: float, look: str, about: str = "") -> None:
+        """A rectangle."""
+        right = x + max(width, 0)
+        bottom = y + max(height, 0)
+        self.shapes.append(Outline(((x, y), (right, y), (right, bottom), (x, bottom)), True, look, about))
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, css: str, about: str = "") -> None:
+    def line(self, x1: float, y1: float, x2: float, y2: float, look: str, about: str = "") -> None:
         """A line."""
-        self._add("line", css, about, x1=x1, y1=y1, x2=x2, y2=y2)
+        self.shapes.append(Outline(((x1, y1), (x2, y2)), False, look, about))
 
-    def circle(self, x: float, y: float, radius: float, css: str, about: str = "") -> None:
-        """A disc."""
-        self._add("circle", css, about, cx=x, cy=y, r=radius)
-
-    def diamond(self, x: float, y: float, radius: float, css: str, about: str = "") -> None:
+    def diamond(self, x: float, y: float, radius: float, look: str, about: str = "") -> None:
         """A square on its corner."""
-        points = ((x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y))
-        self._add("polygon", css, about, points=" ".join(f"{px:g},{py:g}" for px, py in points))
+        corners = ((x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y))
+        self.shapes.append(Outline(corners, True, look, about))
+
+    def circle(self, x: float, y: float, radius: float, look: str, about: str = "") -> None:
+        """A disc."""
+        self.shapes.append(Disc(x, y, radius, look, about))
+
+    def text(self, x: float, y: float, text: str, anchor: str = "start", turned: bool = False) -> None:
+        """A line of text."""
+        self.shapes.append(Words(x, y, escaped(text), anchor, turned))
 
     def whisker(self, scale: Scale, interval: Sequence[float], y: float, about: str = "") -> None:
         """A horizontal interval with its two ends."""
@@ -73,56 +155,111 @@ class Drawing:
         for edge in interval:
             self.line(scale(edge), y - 4, scale(edge), y + 4, "whisker")
 
-    def curve(self, up: Scale, points: Sequence[tuple[float, "Dot"]], line: str, css: str) -> None:
+    def curve(self, up: Scale, points: Sequence[tuple[float, "Dot"]], line: str, look: str) -> None:
         """A line through dots, each at its x in pixels, with their intervals upright."""
         for (x, one), (next_x, other) in pairwise(points):
             self.line(x, up(one.value), next_x, up(other.value), line)
         for x, dot in points:
             if dot.interval:
                 self.line(x, up(dot.interval[0]), x, up(dot.interval[1]), "axis")
-            dot.draw(self, x, up(dot.value), css)
-
-    def text(self, x: float, y: float, text: str, css: str = "", turned: bool = False) -> None:
-        """A text; `css` has its anchor ("start", "middle" or "end"). With `turned`, it reads upwards."""
-        turn = f' transform="rotate(-90 {x:g} {y:g})"' if turned else ""
-        self._parts.append(f'<text x="{x:g}" y="{y:g}" class="{css}"{turn}>{escape(escaped(text))}</text>')
-
-    def _add(self, element: str, css: str, about: str, **values: float | str) -> None:
-        attributes = " ".join(
-            f'{name}="{value:.6g}"' if isinstance(value, float | int) else f'{name}="{value}"'
-            for name, value in values.items()
-        )
-        title = f"<title>{escape(escaped(about))}</title>" if about else ""
-        self._parts.append(f'<{element} class="{css}" {attributes}>{title}</{element}>')
+            dot.draw(self, x, up(dot.value), look)
 
     @property
     def svg(self) -> str:
-        """The finished picture."""
-        return "".join([*self._parts, "</svg>"])
+        """The picture in a page, whose theme gives its colours and whose font it takes."""
+        shares = f"width:{100 * self.width / max(self.width, WIDEST):.4g}%"
+        limits = f"max-width:{1.3 * self.width:g}px;min-width:{0.75 * self.width:g}px"
+        head = f'<svg class="plot" {self._box} style="{shares};{limits}" font-size="{FONT_PX}">'
+        return head + self._elements({name: f"var(--{name})" for name in paper_colours()}) + "</svg>"
+
+    @property
+    def svg_alone(self) -> str:
+        """The picture as a file: black on white, whatever shows it."""
+        size = f'width="{self.width:g}" height="{self.height:g}"'
+        font = f'font-family="sans-serif" font-size="{FONT_PX}"'
+        white = f'<rect width="{self.width:g}" height="{self.height:g}" fill="#fff"/>'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {self._box} {font}>{white}'
+        return f"{head}{self._elements(paper_colours())}</svg>\n"
+
+    @property
+    def _box(self) -> str:
+        return f'viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(self.label)}"'
+
+    def _elements(self, colours: Mapping[str, str]) -> str:
+        groups = groupby(self.shapes, key=lambda shape: shape.look)
+        return "".join(f"<g {_attributes(look, colours)}>{''.join(map(_element, shapes))}</g>" for look, shapes in groups)
 
 
-def x_axis(drawing: Drawing, scale: Scale, values: Sequence[float], top: float, bottom: float, label: str) -> None:
-    """A horizontal axis at `bottom` with labelled grid lines up to `top`."""
+@cache
+def paper_colours() -> dict[str, str]:
+    """The colours of the light theme by name, with black text."""
+    palette = resources.files("roomscout.analysis.report") / "assets" / "palette.css"
+    light = palette.read_text(encoding="utf-8").partition("}")[0]
+    return {**dict(re.findall(r"--([a-z]+): (#[0-9a-f]+);", light)), "ink": "#000"}
+
+
+def _attributes(look: str, colours: Mapping[str, str]) -> str:
+    if look == "text":
+        return f'fill="{colours["ink"]}"'
+    found = LOOKS[look]
+    attributes = f'fill="{colours.get(found.fill, "none")}"'
+    if found.opacity != 1:
+        attributes += f' fill-opacity="{found.opacity:g}"'
+    if found.stroke:
+        attributes += f' stroke="{colours[found.stroke]}" stroke-width="{found.width:g}"'
+    if found.dash:
+        attributes += f' stroke-dasharray="{" ".join(map("{:g}".format, found.dash))}"'
+    return attributes
+
+
+def _element(shape: Outline | Disc | Words) -> str:
+    if isinstance(shape, Words):
+        turn = f' transform="rotate(-90 {shape.x:g} {shape.y:g})"' if shape.turned else ""
+        return f'<text x="{shape.x:g}" y="{shape.y:g}" text-anchor="{shape.anchor}"{turn}>{escape(shape.text)}</text>'
+    title = f"<title>{escape(escaped(shape.about))}</title>" if shape.about else ""
+    if isinstance(shape, Disc):
+        return f'<circle cx="{shape.x:.6g}" cy="{shape.y:.6g}" r="{shape.radius:g}">{title}</circle>'
+    points = " ".join(f"{x:.6g},{y:.6g}" for x, y in shape.points)
+    element = "polygon" if shape.closed else "polyline"
+    return f'<{element} points="{points}">{title}</{element}>'
+
+
+def x_axis(drawing: Drawing, scale: Scale, top: float, bottom: float, label: str) -> None:
+    """A horizontal axis at `bottom` with grid lines up to `top`, as many as have room for their numbers."""
+    values = next(
+        values
+        for most in (6, 5, 4, 3, 2, 1)
+        if most == 1 or _have_room(values := ticks(scale.low, scale.high, most), scale)
+    )
     for value in values:
         drawing.line(scale(value), top, scale(value), bottom, "grid")
     steps_axis(drawing, scale, ((value, number(value)) for value in values), bottom, label)
+
+
+def _have_room(values: Sequence[float], scale: Scale) -> bool:
+    return len(values) * (width_of(map(number, values)) + 12) <= scale.end - scale.start
 
 
 def y_axis(drawing: Drawing, scale: Scale, values: Sequence[float], left: float, right: float, label: str) -> None:
     """A vertical axis at `left` with labelled grid lines as far as `right`. `scale` starts at the bottom."""
     for value in values:
         drawing.line(left, scale(value), right, scale(value), "grid")
-        drawing.text(left - 6, scale(value) + 4, number(value), "tick end")
+        drawing.text(left - 6, scale(value) + 4, number(value), "end")
     drawing.line(left, scale.start, left, scale.end, "axis")
-    drawing.text(left - 40, (scale.start + scale.end) / 2, label, "label middle", turned=True)
+    drawing.text(14, (scale.start + scale.end) / 2, label, "middle", turned=True)
+
+
+def left_of(values: Iterable[float]) -> float:
+    """Where a vertical axis with these values stands."""
+    return 30 + width_of(map(number, values))
 
 
 def steps_axis(drawing: Drawing, scale: Scale, steps: Iterable[tuple[float, str]], y: float, label: str) -> None:
     """A horizontal axis at `y` with the names of some values, without grid lines."""
     for value, name in steps:
-        drawing.text(scale(value), y + 16, name, "tick middle")
+        drawing.text(scale(value), y + 16, name, "middle")
     drawing.line(scale.start, y, scale.end, y, "axis")
-    drawing.text((scale.start + scale.end) / 2, y + 34, label, "label middle")
+    drawing.text((scale.start + scale.end) / 2, y + 34, label, "middle")
 
 
 @dataclass(frozen=True)
@@ -135,31 +272,28 @@ class Dot:
     about: str = ""  # what is shown over it, by default its name, its value and its interval
     radius: float = 5  # in pixels
 
-    def draw(self, drawing: Drawing, x: float, y: float, css: str = "dot") -> None:
+    def draw(self, drawing: Drawing, x: float, y: float, look: str = "dot") -> None:
         """Draw it at a place."""
-        drawing.circle(x, y, self.radius, css, self.about or f"{self.name}: {with_interval(self.value, self.interval)}")
+        about = self.about or f"{self.name}: {with_interval(self.value, self.interval)}"
+        drawing.circle(x, y, self.radius, look, about)
 
 
 def dot_plot(
-    dots: Sequence[Dot],
-    edges: tuple[float, float],
-    label: str,
-    axis: str,
-    left: float,
-    row_height: float,
-    mark: tuple[float, str],
-) -> str:
-    """A row for each dot, as SVG; `mark` is the value and the class of a vertical line."""
-    width, top = 450, 10
+    dots: Sequence[Dot], edges: tuple[float, float], label: str, axis: str, row_height: float, mark: tuple[float, str]
+) -> Drawing:
+    """A row for each dot; `mark` is the value and the look of a vertical line."""
+    top = 10
+    left = 16 + width_of(dot.name for dot in dots)
+    width = max(WIDEST, left + 240)
     bottom = top + row_height * len(dots) + 4
     drawing = Drawing(width, bottom + 44, label)
     scale = Scale(*edges, left, width - 20)
-    x_axis(drawing, scale, ticks(*edges), top - 4, bottom, axis)
+    x_axis(drawing, scale, top - 4, bottom, axis)
     drawing.line(scale(mark[0]), top - 4, scale(mark[0]), bottom, mark[1])
     for row, dot in enumerate(dots):
         middle = top + row_height * (row + 0.5)
-        drawing.text(left - 8, middle + 4, dot.name, "name end")
+        drawing.text(left - 8, middle + 4, dot.name, "end")
         if dot.interval:
             drawing.whisker(scale, dot.interval, middle)
         dot.draw(drawing, scale(dot.value), middle)
-    return drawing.svg
+    return drawing

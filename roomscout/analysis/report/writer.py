@@ -1,10 +1,9 @@
-"""The verb `roomscout report`: writes a page that opens from disk and the folder of its data, or one file with all."""
+"""Writes the report of a run: a page that opens from disk and the folder of its data, or one file with all."""
 
 import logging
 import os
 import secrets
 import shlex
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +19,10 @@ from roomscout.analysis.report.pages import Link, index_of, page_of, replay_file
 from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.sharing import Sharing
 from roomscout.analysis.titles import controls_of, title_of
-from roomscout.analysis.verbs import add_run, chosen_run, require_outside_runs
+from roomscout.analysis.verbs import require_outside_runs
 from roomscout.base.files import replace_bytes, replace_text, replacing
 from roomscout.base.pictures import PictureError, data_url, opened
-from roomscout.base.text import RESULT, capitalized, escaped_text, listed, log_to_stream
-from roomscout.base.verbs import Parser
+from roomscout.base.text import RESULT, capitalized, escaped_text, listed
 from roomscout.runs import RunError
 from roomscout.runs.costs import total
 from roomscout.runs.hardware import hardware_of
@@ -47,24 +45,6 @@ class Written:
 
     path: Path
     missing: tuple[str, ...]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the verb; returns 0. Raises RunError if there is no report."""
-    parser = Parser(prog="roomscout report")
-    add_run(parser)
-    parser.add_argument("--out", metavar="FILE", type=Path, help="the page to write (RUN/report.html)")
-    parser.add_argument(
-        "--embed",
-        action="store_true",
-        help="write one file with all data and views, to mail (RUN/report_embedded.html)",
-    )
-    given = parser.parse_intermixed_args(arguments)
-    log_to_stream(sys.stdout)
-    folder = chosen_run(given)
-    written = write_report(folder, given.out and given.out.expanduser(), given.embed)
-    log_report(written)
-    return 0
 
 
 def log_report(written: Written) -> None:

@@ -1,0 +1,72 @@
+"""Writes a drawing as PDF: at its own size, 96 pixels an inch, with the used part of a TrueType font in it."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roomscout.analysis.report.svg import FONT_PX, LOOKS, Disc, Drawing, Outline, Words, paper_colours
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
+
+PDF_NEEDS = "matplotlib"
+PX_PER_INCH = 96
+POINT_PX = PX_PER_INCH / 72
+ALIGNED = {"start": "left", "middle": "center", "end": "right"}  # matplotlib's words for anchors
+SETTINGS = {"pdf.fonttype": 42, "font.family": "DejaVu Sans", "lines.scale_dashes": False}
+"""Of matplotlib, which brings the font. Type 42 is TrueType; many journals refuse Type 3."""
+
+
+def write_pdf(drawing: Drawing, path: Path) -> None:
+    """Write a drawing to a file, with the package PDF_NEEDS; raises OSError."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # else it tells of each glyph
+    with rc_context(SETTINGS):
+        figure = Figure(figsize=(drawing.width / PX_PER_INCH, drawing.height / PX_PER_INCH))
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
+        axes.axis("off")
+        for order, shape in enumerate(drawing.shapes):
+            if isinstance(shape, Words):
+                _write(axes, shape, order)
+            else:
+                axes.add_patch(_patch(shape, order))
+        about = {"Title": drawing.label, "Creator": "RoomScout", "CreationDate": None}
+        figure.savefig(path, format="pdf", metadata=about)
+
+
+def _write(axes: "Axes", words: Words, order: int) -> None:
+    axes.text(
+        words.x,
+        words.y,
+        words.text,
+        ha=ALIGNED[words.anchor],
+        va="baseline",
+        rotation=90 if words.turned else 0,
+        rotation_mode="anchor",
+        fontsize=FONT_PX / POINT_PX,
+        color=paper_colours()["ink"],
+        parse_math=False,
+        zorder=order,
+    )
+
+
+def _patch(shape: Outline | Disc, order: int) -> "Patch":
+    from matplotlib.colors import to_rgba
+    from matplotlib.patches import Circle, Polygon
+
+    look = LOOKS[shape.look]
+    colours = paper_colours()
+    style = {
+        "facecolor": to_rgba(colours[look.fill], look.opacity) if look.fill else "none",
+        "edgecolor": colours[look.stroke] if look.stroke else "none",
+        "linewidth": look.width / POINT_PX,
+        "linestyle": (0, [length / POINT_PX for length in look.dash]) if look.dash else "solid",
+        "zorder": order,
+    }
+    if isinstance(shape, Disc):
+        return Circle((shape.x, shape.y), shape.radius, **style)
+    return Polygon(shape.points, closed=shape.closed, **style)
