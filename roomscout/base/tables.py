@@ -11,8 +11,9 @@ from roomscout.base.text import csv_cell, escaped, escaped_text, in_latex
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-LONG_CELL, LONG_TABLE = 48, 40
-"""In LaTeX, a column of texts with a cell of more characters wraps, and a table of more rows breaks over pages."""
+LONG_CELL, LONG_TABLE, WIDE_TABLE = 48, 40, 8
+"""In LaTeX, a column of texts with a cell of more characters wraps, a table of more rows breaks over pages, and one of
+more columns is set in small type with a word of its heads below the other."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ class Table:
         for row, column in self.best:
             rows[row][column] = rf"\textbf{{{rows[row][column]}}}"
         columns = self._latex_columns()
+        narrow = []
+        if len(head) > WIDE_TABLE:
+            narrow = [r"\footnotesize\setlength{\tabcolsep}{3pt}"]
+            head = [_stacked(cell) for cell in head]
         lines = [" & ".join("--" if cell == "-" else cell for cell in row) + r" \\" for row in rows]
         if self.overall:
             lines.insert(-1, r"\midrule")
@@ -83,7 +88,7 @@ class Table:
         if len(rows) > LONG_TABLE:
             top = [rf"\begin{{longtable}}{{{columns}}}", rf"{title} \\", *head_lines, r"\endhead", r"\bottomrule"]
             return [r"% \usepackage{booktabs,longtable}", *top, r"\endfoot", *lines, r"\end{longtable}"]
-        top = [r"\begin{table}", r"\centering", title, rf"\begin{{tabular}}{{{columns}}}", *head_lines]
+        top = [r"\begin{table}", r"\centering", *narrow, title, rf"\begin{{tabular}}{{{columns}}}", *head_lines]
         return [r"% \usepackage{booktabs}", *top, *lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
 
     def _latex_columns(self) -> str:
@@ -111,6 +116,13 @@ class Table:
         return Markup(
             '<div class="scroll"><table class="{}">\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody>\n</table></div>'
         ).format(css, heads, rows)
+
+
+def _stacked(head: str) -> str:
+    """A head in LaTeX with a word below the other, and "95 %" as one word."""
+    words = head.replace(r" \%", r"~\%").split(" ")
+    stack = r"\\".join(words)
+    return rf"\shortstack[r]{{{stack}}}" if len(words) > 1 else stack
 
 
 def _plain(cell: Any) -> Any:

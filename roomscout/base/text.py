@@ -36,9 +36,9 @@ _IN_LATEX = {
 }
 _ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
 _ACCENTED = "".join(sign for sign in map(chr, range(0xC0, 0x180)) if normalize("NFD", sign)[-1] in _ACCENTS)
-_KNOWN_TO_LATEX = f"\x00-\x7f{_ACCENTED}ßæÆœŒøØłŁıåÅ“”‘’–—€£§©®¶½¼¾"
+_KNOWN_TO_LATEX = f"\x00-\x7f{_ACCENTED}ßæÆœŒøØłŁıåÅ“”‘’–—£§©®¶½¼¾"
 _OF_LATEX = re.compile(
-    rf"--|(?<![\w)\]])-(?=[\d.])|(?!-)[{re.escape(''.join(_IN_LATEX))}]"
+    rf"--|(?<= )-(?= )|(?<![\w)\]])-(?=[\d.])|(?!-)[{re.escape(''.join(_IN_LATEX))}]"
     rf"|[^{_KNOWN_TO_LATEX}{re.escape(''.join(_IN_LATEX))}]+"
 )
 _NOT_INDENTED = re.compile("\n(?=[^ \n])")

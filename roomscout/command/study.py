@@ -15,13 +15,17 @@ from typing import Any
 
 from markupsafe import Markup
 
+from roomscout.analysis.compare.comparison import protocols_of
 from roomscout.analysis.compare.conditions import value_in_words
+from roomscout.analysis.report.paper import write_plot
+from roomscout.analysis.report.pdf import PDF_NEEDS
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.study import tables
-from roomscout.analysis.study.plots import plot_of
+from roomscout.analysis.study.plots import drawing_of, plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
 from roomscout.analysis.verbs import write_text
 from roomscout.base.errors import ConfigError, Refusal, UsageError, flag, in_words
+from roomscout.base.extras import is_installed, needs
 from roomscout.base.interrupts import acted_on_interrupt
 from roomscout.base.processes import environment
 from roomscout.base.text import either, json_in, log_to_stream
@@ -46,7 +50,8 @@ log = logging.getLogger(__name__)
 TAKES = ("batch", "demo", "retry_failed")
 STUDY_FILE = "study.json"  # the preset, the settings and the fingerprint of the questions of a study, in its folder
 SCHEMA = 1
-PAGE, TABLE, CSV = "study.html", "study.md", "study.csv"  # what a study writes in its folder
+PAGE, TABLE, CSV, LATEX, PLOT = "study.html", "study.md", "study.csv", "study.tex", "study"
+"""What a study writes in its folder; the plot as .svg and .pdf."""
 
 
 @dataclass(frozen=True)
@@ -369,16 +374,30 @@ def main(arguments: Sequence[str]) -> int:
                 title = f"Study of {study.name}: {about_model['policy'] or about_model['model']}"
                 write_text(folder / CSV, tables.csv_of(results))
                 write_text(folder / TABLE, tables.markdown_of(results, title))
+                write_text(folder / LATEX, tables.latex_of(results, title))
                 write_text(folder / PAGE, _page(results, title, folder))
+                plotted = _write_plot(results, folder)
     except KeyboardInterrupt:
         acted_on_interrupt()
         log.warning("Interrupted; to resume, run the same command again.")
         return 130
     finally:
         command.close()
-    for line in [*tables.lines_of(results), f"Written: {folder / PAGE}, {TABLE} and {CSV} beside it"]:
+    for line in [*tables.lines_of(results), f"Written: {folder / PAGE}, {TABLE}, {CSV} and {LATEX} beside it{plotted}"]:
         log.info("%s", line)
     return status
+
+
+def _write_plot(results: tables.Results, folder: Path) -> str:
+    """Write the plot as SVG, and as PDF where that can be written; returns what to say of it."""
+    drawing = drawing_of(results)
+    if drawing is None:
+        return ""
+    if is_installed(PDF_NEEDS):
+        write_plot(drawing, folder / PLOT)
+        return f", {PLOT}.svg and {PLOT}.pdf"
+    write_text(folder / f"{PLOT}.svg", drawing.svg_alone)
+    return f", {PLOT}.svg; {needs(f'{PLOT}.pdf', PDF_NEEDS)}"
 
 
 def _page(results: tables.Results, title: str, folder: Path) -> str:
@@ -394,12 +413,14 @@ def _page(results: tables.Results, title: str, folder: Path) -> str:
         templates("roomscout.analysis.study")
         .get_template("study.html.j2")
         .render(
-            style=style_of("palette.css", "report.css"),
+            inline_styles=[style_of("palette.css", "report.css")],
             title=title,
             about=f"{results.preset.does} {tables.about(results)}.",
             plot=plot_of(results),
             tables=parts | {"Cells": replace(cells, rows=linked)},
             notes=tables.notes_of(results),
-            protocols=tables.conditions_of_cells(results),
+            protocols=protocols_of(
+                [result.answers for result in results.cells], [result.cell.name for result in results.cells], "all cells"
+            ),
         )
     )

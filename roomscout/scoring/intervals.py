@@ -12,7 +12,7 @@ times sqrt(n / (n - 1)) (T. Hesterberg, The American Statistician 69, 2015, sect
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor, log2
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Difference(Estimate):
     first: float = 0.0  # the first run's score, in percent
     second: float = 0.0  # the second run's score, in percent
     p_value: float = 1.0  # of a permutation test that exchanges the runs scene by scene; assumes no distribution
+    unlike: int = 0  # in how many scenes the runs differ in this score
     p_holm: float | None = None  # adjusted for the number of differences that are tested beside it, see `holm`
 
     @property
@@ -67,6 +68,21 @@ class Difference(Estimate):
         if self.interval is None:
             return False
         return (self.interval[0] > 0 or self.interval[1] < 0) != (self.p_value < 1 - LEVEL)
+
+    def cannot_show(self, tested: int) -> str:
+        """Why these scenes cannot show a difference, as a sentence, if `tested` differences are tested together; empty
+        if they can. Exchanging n unlike scenes gives p = 2^(1 - n) at least, and an interval takes FEWEST_SCENES."""
+        smallest = min(1.0, tested * 2.0 ** (1 - self.unlike))
+        needed = floor(log2(tested / (1 - LEVEL))) + 2
+        number = min(self.unlike, self.scenes)
+        if self.scenes < FEWEST_SCENES:
+            number = self.scenes
+            needed = max(needed, FEWEST_SCENES)
+        elif smallest < 1 - LEVEL:
+            return ""
+        some = f"{number} of {self.scenes} scenes differ, and " if number < self.scenes else ""
+        words = f"{number} scene{'' if number == 1 else 's'} cannot show a difference"
+        return f"{some}{words}: p cannot be below {smallest:.3f}, and an interval and p below 0.05 take {needed} scenes"
 
     @property
     def scenes_needed(self) -> int | None:
@@ -155,10 +171,13 @@ def differences(first: Iterable[ResultRow], second: Iterable[ResultRow], benchma
     p_values = (1 + more_extreme) / (1 + len(flips))
     return [
         Difference(
-            name, rounded(float(gained)), scenes, _with_zero(interval, p), error, why, float(before), float(after), p
+            *(name, rounded(float(gained)), scenes, _with_zero(interval, p), error, why),
+            *(float(before), float(after), p, unlike),
         )
-        for name, gained, scenes, (interval, error, why), before, after, p in zip(
-            both.names, change, tables[0].scenes_of, intervals, of_first, of_second, p_values.tolist(), strict=True
+        for name, gained, scenes, (interval, error, why), before, after, p, unlike in zip(
+            *(both.names, change, tables[0].scenes_of, intervals, of_first, of_second, p_values.tolist()),
+            tables[0].scenes_unlike(tables[1]),
+            strict=True,
         )
     ]
 

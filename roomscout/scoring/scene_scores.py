@@ -108,6 +108,14 @@ class SceneScores:
         """How many scenes have a question of a type."""
         return int((self.counts[:, self.types.index(name)] > 0).sum())
 
+    def scenes_unlike(self, other: Self) -> list[int]:
+        """In how many scenes another run over the same questions differs in what counts in each score: exchanging the
+        runs in the others changes nothing. All scenes for a benchmark with an aggregate of its own."""
+        if self.benchmark.aggregate not in (mean_over_tasks, mean_over_questions) and not self.of_own:
+            return self.scenes_of
+        unlike = np.abs(self.sums - other.sums) > 1e-9
+        return [int(unlike[:, self._columns(names)].any(axis=1).sum()) for names in self.types_of]
+
     @property
     def pools_questions(self) -> bool:
         """Whether a score is a mean over questions, whatever their type."""

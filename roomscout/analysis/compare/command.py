@@ -8,13 +8,13 @@ from pathlib import Path
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.compare.conditions import known_names
-from roomscout.analysis.compare.pages import html_of, json_of, lines_of, markdown_of
+from roomscout.analysis.compare.pages import csv_of, html_of, json_of, latex_of, lines_of, markdown_of
 from roomscout.analysis.verbs import comparing_parser, print_lines, require_writable, write_files
 from roomscout.base.text import replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.reader import load_code_of, named_run
 
-SUFFIXES = (".html", ".json", ".md")
+SUFFIXES = (".html", ".json", ".md", ".csv", ".tex")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
         runs="run folders or the names of runs below --log-root, or samples of lmms-eval's task vsibench (.jsonl)",
         even_if="compare although these settings differ, such as steps; with questions, those that all runs have; with "
         "protocol, whatever the settings",
-        out="also write the comparison to these files: .html with links into the reports, .json or .md",
+        out="also write the comparison to these files: .html with links into the reports, .json, .md, .csv or .tex (LaTeX)",
     )
     parser.add_argument(
         "--failed-as-wrong", action="store_true",
@@ -46,7 +46,9 @@ def main(arguments: Sequence[str]) -> int:
     def text_of(out: Path) -> str:
         if out.suffix.lower() == ".json":
             return json.dumps(json_of(comparison), indent=2) + "\n"
-        return markdown_of(comparison) if out.suffix.lower() == ".md" else html_of(comparison, out)
+        if out.suffix.lower() == ".html":
+            return html_of(comparison, out)
+        return {".md": markdown_of, ".csv": csv_of, ".tex": latex_of}[out.suffix.lower()](comparison)
 
     write_files(options.out, text_of)
     print_lines([*lines_of(comparison), *(f"Written: {out}" for out in options.out)])

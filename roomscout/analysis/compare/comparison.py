@@ -45,6 +45,7 @@ class Pair:
     failed: tuple[int, int]  # how many questions ended in an error, by run
     as_wrong: tuple[float, float] | None  # the overalls if these score 0; None if none failed
     uneven: str  # why intervals are too narrow; empty if they are not
+    powerless: str = ""  # why the overall cannot show a difference; empty if it can
 
     @property
     def partial(self) -> str:
@@ -80,6 +81,15 @@ def partial_in_words(label: Label, tasks: Sequence[str], benchmark: Benchmark) -
     """An overall in words if it does not cover all tasks of the benchmark; else empty."""
     words = label.in_words(tasks, benchmark)
     return "" if words == str(label) else words
+
+
+def protocols_of(runs: Sequence[Answers], names: Sequence[str], all_of_them: str) -> list[tuple[str, str]]:
+    """The protocol of runs in pairs of a name and a text: what all have in common once, then the rest of each."""
+    parts = [run.protocol.split(", ") for run in runs]
+    common = [part for part in parts[0] if all(part in other for other in parts)]
+    own = [", ".join(part for part in of_run if part not in common) for of_run in parts]
+    pairs = [(all_of_them, ", ".join(common)), *zip(names, own, strict=True)]
+    return [(name, text) for name, text in pairs if text]
 
 
 def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wrong: bool = False) -> Comparison:
@@ -219,12 +229,14 @@ def _rows(run: Answers, questions: Iterable[QuestionKey]) -> list[ResultRow]:
 def _adjusted(pairs: Sequence[Pair]) -> list[Pair]:
     """The pairs with adjusted p-values. All tasks of all pairs are one family, the overalls another."""
     of_tasks = iter(holm([score.p_value for pair in pairs for score in pair.tasks]))
-    of_overalls = iter(holm([pair.overall.p_value for pair in pairs if pair.overall]))
+    overalls = [pair.overall for pair in pairs if pair.overall]
+    of_overalls = iter(holm([overall.p_value for overall in overalls]))
     return [
         replace(
             pair,
             tasks=tuple(replace(score, p_holm=next(of_tasks)) for score in pair.tasks),
             overall=replace(pair.overall, p_holm=next(of_overalls)) if pair.overall else None,
+            powerless=pair.overall.cannot_show(len(overalls)) if pair.overall else "",
         )
         for pair in pairs
     ]

@@ -4,12 +4,13 @@ import sys
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 from roomscout.analysis.compare.answers import Answers, read_run
 from roomscout.analysis.compare.comparison import partial_in_words
 from roomscout.analysis.compare.conditions import QUESTIONS, differing, in_words, known_names, refused_in
-from roomscout.analysis.titles import answering
+from roomscout.analysis.titles import answering, short_names
 from roomscout.analysis.verbs import comparing_parser, markdown_text, require_writable, write_files
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words
@@ -21,7 +22,8 @@ from roomscout.runs.records import RunFacts, Versions
 from roomscout.scoring.headline import headline_of
 from roomscout.scoring.intervals import INTERVAL
 
-SUFFIXES = (".md", ".csv")
+SUFFIXES = (".md", ".csv", ".tex")
+NARROW = 100  # columns of a terminal that does not say how many it has
 DIGITS = {"mean_turns": 3, "tokens_per_question": 3, "seconds_per_question": 3, "cost_per_question": 9}
 """The decimals of columns of the CSV file."""
 
@@ -115,17 +117,15 @@ def why_separate(first: Standing, other: Standing, even_if: Container[str] = ())
     return "; ".join(reasons)
 
 
-def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
-    """The tables as Markdown, each with its questions and protocol; the last cell of a row names the run."""
+def markdown_of(tables: Sequence[Sequence[Standing]], with_tasks: bool = True) -> str:
+    """The tables as Markdown, each with its questions and protocol; the last cell of a row names the run. Columns of
+    tasks may be left out."""
     lines: list[str] = []
     for number, table in enumerate(tables, start=1):
         first = table[0]
         asked = first.run.summary.asked
         benchmark = first.run.benchmark
         partial = partial_in_words(asked.label, [*asked.tasks], benchmark) if asked.label else ""
-        overall = "partial overall" if partial else first.row["label"]
-        if benchmark.scored_as:
-            overall = f"scored as {benchmark.scored_as}"
         fingerprint = first.facts.questions_sha256[:12]
         notes = [f"{first.facts.questions:,} questions of {benchmark.title} (fingerprint {fingerprint})."]
         if partial:
@@ -137,8 +137,8 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
         if number > 1:
             notes.append(f"Not comparable with table 1: {why_separate(tables[0][0], first)}.")
         numbered = f"{number}. " if len(tables) > 1 else ""
-        lines += [f"## {numbered}{benchmark.title}, {overall}", ""]
-        lines += [*(f"- {note}" for note in notes), "", *_table(table).markdown(), ""]
+        lines += [f"## {numbered}{_heading(table, bool(partial))}", ""]
+        lines += [*(f"- {note}" for note in notes), "", *_table(table, with_tasks).markdown(), ""]
         if any(standing.row["failed"] for standing in table):
             lines += [
                 "Failed questions score 0 in the overall; “finished only” leaves them out, so its runs may differ in "
@@ -150,6 +150,24 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
         if why := dict.fromkeys(reasons["overall"] for reasons in missing if "overall" in reasons):
             lines += [f"No interval: {'; '.join(why)}.", ""]
     return markdown_text(lines[:-1])
+
+
+def _heading(table: Sequence[Standing], partial: bool) -> str:
+    """The benchmark of a table, and what its overall is."""
+    benchmark = table[0].run.benchmark
+    if benchmark.scored_as:
+        return f"{benchmark.title}, scored as {benchmark.scored_as}"
+    return f"{benchmark.title}, {'partial overall' if partial else table[0].row['label']}"
+
+
+def latex_of(tables: Sequence[Sequence[Standing]]) -> str:
+    """The tables as LaTeX, without costs and names of runs, and with the best percents in bold."""
+    lines = []
+    for number, table in enumerate(tables, start=1):
+        asked = table[0].run.summary.asked
+        partial = asked.label is not None and bool(partial_in_words(asked.label, [*asked.tasks], table[0].run.benchmark))
+        lines += [*_table(table, with_costs=False).latex(_heading(table, partial), f"tab:leaderboard-{number}"), ""]
+    return "\n".join(lines)
 
 
 def _condition_lines(table: Sequence[Standing]) -> list[str]:
@@ -197,7 +215,17 @@ def _by_dataset(standing: Standing, names: Iterable[str]) -> dict[str, float | N
     return {name: scores[name].overall if name in scores else None for name in names}
 
 
-def _table(standings: Sequence[Standing]) -> Table:
+def _tasks(standings: Iterable[Standing]) -> list[str]:
+    """The tasks that runs have scores of, in the order of their benchmark, those of own types last."""
+    standings = list(standings)
+    in_order = [kind.task for standing in standings for kind in standing.run.benchmark.types]
+    scored = [task for standing in standings for task in standing.run.summary.asked.tasks]
+    return [task for task in dict.fromkeys([*in_order, *scored]) if task in scored]
+
+
+def _table(standings: Sequence[Standing], with_tasks: bool = True, with_costs: bool = True) -> Table:
+    """The rows with what a person reads of them; the best overalls and scores of tasks are marked as `best`."""
+    tasks = short_names(_tasks(standings)) if with_tasks else {}
     datasets = _datasets(standings)
     any_failed = any(standing.row["failed"] for standing in standings)
     any_money = any(standing.row["cost_per_question"] is not None for standing in standings)
@@ -209,11 +237,15 @@ def _table(standings: Sequence[Standing]) -> Table:
             "model": values["model"] + (f" ({controls})" if controls else ""),
             "overall (%)": decimal(values["overall"]),
             INTERVAL: interval_in_words(standing.run.summary.interval("overall")),
+            **{short: decimal(standing.run.summary.asked.tasks.get(task)) for task, short in tasks.items()},
             **{name: decimal(percent) for name, percent in _by_dataset(standing, datasets).items()},
             "failed": str(values["failed"]),
         }
         if any_failed:
             row["finished only (%)"] = decimal(values["finished_only"])
+        if not with_costs:
+            rows.append(row)
+            continue
         row["turns"] = decimal(values["mean_turns"], ".2f")
         row["tokens"] = decimal(values["tokens_per_question"], ",.0f")
         row["seconds"] = decimal(values["seconds_per_question"], ".2f")
@@ -221,17 +253,28 @@ def _table(standings: Sequence[Standing]) -> Table:
             money = values["cost_per_question"]
             row["cost"] = "-" if money is None else in_money(money)
         rows.append(row | {"run": values["run"]})
-    return Table.of(rows, left=(0, len(rows[0]) - 1))
+    table = Table.of(rows, left=(0, len(rows[0]) - 1) if with_costs else (0,))
+    compared = [place for place, head in enumerate(table.heads) if head in ("overall (%)", *tasks.values())]
+    return replace(table, best=[cell for place in compared for cell in _best_in(table, place)])
+
+
+def _best_in(table: Table, column: int) -> list[tuple[int, int]]:
+    """The cells with the largest number of a column."""
+    numbers = [float(row[column]) if row[column] != "-" else -1.0 for row in table.rows]
+    return [(row, column) for row, value in enumerate(numbers) if value == max(numbers)]
 
 
 def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
-    """The rows of all tables with their number, as CSV, with a column for the overall of each dataset at the end."""
+    """The rows of all tables with their number, as CSV, with columns for each task and for the overall of each dataset
+    at the end."""
     datasets = _datasets(standing for table in tables for standing in table)
+    tasks = _tasks(standing for table in tables for standing in table)
     rows = []
     for number, table in enumerate(tables, start=1):
         for standing in table:
             row = {"table": number, **standing.row}
             row |= {name: round(row[name], digits) for name, digits in DIGITS.items() if row[name] is not None}
+            row |= {f"task_{name}": standing.run.summary.asked.tasks.get(name) for name in tasks}
             rows.append(row | {f"overall_{name}": percent for name, percent in _by_dataset(standing, datasets).items()})
     return Table.of(rows).csv()
 
@@ -243,7 +286,7 @@ def main(arguments: Sequence[str]) -> int:
         runs="run folders, folders of runs, and names of runs below --log-root",
         even_if="put runs into one table although these settings differ, such as steps; with protocol, whatever the "
         "settings",
-        out="write the tables to these files, .md or .csv",
+        out="write the tables to these files: .md, .csv or .tex (LaTeX)",
     )
     parser.add_argument(
         "--prices", type=Path, metavar="FILE.yaml", help="add what an answer of each model costs by these prices"
@@ -272,8 +315,14 @@ def main(arguments: Sequence[str]) -> int:
     if QUESTIONS in even_if:
         raise RunError("a table is over equal questions: roomscout compare --even-if questions compares other runs")
     tables = tables_of(standings, even_if)
+    written = {".md": markdown_of, ".csv": csv_of, ".tex": latex_of}
+    write_files(options.out, lambda out: written[out.suffix.lower()](tables))
     text = markdown_of(tables)
-    write_files(options.out, lambda out: csv_of(tables) if out.suffix.lower() == ".csv" else text)
+    columns = get_terminal_size((NARROW, 0)).columns
+    if any(len(line) > columns for line in text.splitlines() if line.startswith("|")):
+        if sys.stdout.isatty():
+            text = markdown_of(tables, with_tasks=False)
+        left_out.append(f"With scores of tasks wider than {columns} columns: --out FILE.md, .csv or .tex has all of it")
     sys.stdout.write(text)
     sys.stdout.flush()
     sys.stderr.write("".join(f"{escaped(line)}\n" for line in left_out))

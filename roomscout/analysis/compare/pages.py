@@ -1,14 +1,13 @@
-"""A comparison as lines of text, as JSON values, as Markdown and as a page that looks like a run's report."""
+"""A comparison as lines of text, as JSON values, as Markdown, CSV and LaTeX, and as a page like a run's report."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from roomscout.analysis.compare.answers import Answers
-from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair, letter_of
+from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair, letter_of, protocols_of
 from roomscout.analysis.compare.conditions import in_words, value_in_words
 from roomscout.analysis.report.svg import Dot, dot_plot, words_of
 from roomscout.analysis.report.writer import style_of, templates
@@ -21,6 +20,11 @@ from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
 from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import BASELINES
 
+LONGEST_UNBROKEN = 28  # characters of an answer that stays on one line of a page
+TESTED = (
+    "Intervals are of the difference in percentage points, paired by scene. The p-value exchanges the two runs scene by "
+    "scene; Holm's method adjusts it for the number of tasks."
+)
 MOST_FLIPS = 5  # how many flips each way the console lists
 NAMED_SETTINGS = ("model", "revision", "policy", "engine", "dtype", "quantize")
 """What the first lines say of a run, before its controls."""
@@ -52,6 +56,27 @@ def markdown_of(comparison: Comparison) -> str:
     return markdown_text(lines)
 
 
+def csv_of(comparison: Comparison) -> str:
+    """All differences as CSV, a row for each pair and score, with numbers as computed."""
+    rows = []
+    for pair in comparison.pairs:
+        for score in pair.differences:
+            low, high = score.interval or (None, None)
+            interval = {"interval_low": low, "interval_high": high}
+            values = {name: value for name, value in _json_of_difference(score).items() if name != "interval"}
+            rows.append({"run_a": pair.first.name, "run_b": pair.second.name, **values, **interval})
+    return Table.of(rows).csv()
+
+
+def latex_of(comparison: Comparison) -> str:
+    """The table of each pair as LaTeX, whose caption names the runs."""
+    lines = []
+    for pair in comparison.pairs:
+        caption = f"{pair.letter} ({pair.second.title}) minus A ({pair.first.title}), percentage points"
+        lines += [*_table(pair).latex(caption, f"tab:compare-{pair.letter.lower()}"), ""]
+    return "\n".join(lines)
+
+
 def _about(run: Answers) -> str:
     """A run in a line: its folder, its model and how it ran."""
     settings = [f"{name} {run.about[name]}" for name in NAMED_SETTINGS if run.about.get(name) is not None]
@@ -68,34 +93,36 @@ def _conditions(pair: Pair) -> str:
     return f"conditions differ in {in_words(pair.differs)}" if pair.differs else "same conditions"
 
 
+def _failure_lines(pair: Pair, comparison: Comparison) -> list[str]:
+    """Which questions failed, and what the scores cover without them; [] if none did."""
+    if not any(pair.failed):
+        return []
+    counts = zip(pair.failed, ("A", pair.letter), strict=True)
+    of_all = f"of {comparison.questions:,} questions"
+    line = "failed: " + " and ".join(f"{count:,} {of_all} in {letter}" for count, letter in counts if count)
+    if comparison.failed_as_wrong:
+        return [f"{line}, counted as wrong answers"]
+    questions = counted(pair.questions, "question")
+    line += f"; left out, so all below is over the {questions} that both finished"
+    if pair.as_wrong:
+        before, after = pair.as_wrong
+        line += f" (counted as wrong answers: A {before:.1f}, {pair.letter} {after:.1f}, {after - before:+.1f})"
+    return [line]
+
+
 def _coverage_lines(pair: Pair, comparison: Comparison) -> list[str]:
     """What a pair's scores cover: the failed questions, apart from what both runs finished, and the partial overall."""
-    lines = []
-    if any(pair.failed):
-        counts = zip(pair.failed, ("A", pair.letter), strict=True)
-        of_all = f"of {comparison.questions:,} questions"
-        line = "failed: " + " and ".join(f"{count:,} {of_all} in {letter}" for count, letter in counts if count)
-        if comparison.failed_as_wrong:
-            line += ", counted as wrong answers"
-        else:
-            questions = counted(pair.questions, "question")
-            line += f"; left out, so all below is over the {questions} that both finished"
-            if pair.as_wrong:
-                before, after = pair.as_wrong
-                line += f" (counted as wrong answers: A {before:.1f}, {pair.letter} {after:.1f}, {after - before:+.1f})"
-        lines.append(line)
-    if pair.partial:
-        lines.append(f"the overall is a {pair.partial}")
-    headline = headline_of(pair.first.summary, pair.first.benchmark)
-    if headline and headline.left_out:
-        lines.append(f"the overall is{headline.without}")
-    return lines
+    return _failure_lines(pair, comparison) + _partial_lines(pair)
+
+
+def _partial_lines(pair: Pair) -> list[str]:
+    return [f"the overall is a {pair.partial}"] if pair.partial else []
 
 
 def _interval_lines(pair: Pair) -> list[str]:
     """What is wrong with the intervals of differences, or why there are none, a line for each reason; then what
     differences in the overall can be detected, and how many scenes this one takes."""
-    lines = []
+    lines = [pair.powerless] if pair.powerless else []
     if any(score.interval for score in pair.differences):
         lines += [pair.uneven] if pair.uneven else []
         if doubtful := [score.name for score in pair.differences if score.contradicts]:
@@ -105,7 +132,7 @@ def _interval_lines(pair: Pair) -> list[str]:
             )
         reasons = grouped((score.missing, score.name) for score in pair.differences if score.missing)
         lines += [f"no interval of {', '.join(names)}: {why}" for why, names in reasons.items()]
-    else:
+    elif not pair.powerless:
         lines.append(f"no intervals: {max(pair.differences, key=lambda score: score.scenes).missing}")
     overall = pair.overall
     if overall is not None and overall.detectable is not None:
@@ -152,7 +179,7 @@ def _table(pair: Pair) -> Table:
         cells += [p_in_words(score.p_value), p_in_words(score.p_holm)]
         rows.append([*cells, *(decimal(percents.get(score.name)) for percents in columns.values())])
     heads = ["percent", "A", pair.letter, f"{pair.letter} - A", INTERVAL, "p", "p (Holm)", *columns]
-    return Table(heads, rows)
+    return Table(heads, rows, overall=pair.overall is not None)
 
 
 def _baselines(run: Answers, pair: Pair) -> dict[str, dict[str, float]]:
@@ -192,6 +219,7 @@ def json_of(comparison: Comparison) -> dict[str, Any]:
                 "scenes": pair.scenes,
                 "overall_label": str(pair.label),
                 "uneven_scenes": pair.uneven,
+                "cannot_show_a_difference": pair.powerless,
                 "failed": dict(zip(("first", "second"), pair.failed, strict=True)),
                 "overall_with_failed_as_wrong": (
                     dict(zip(("first", "second"), pair.as_wrong, strict=True)) if pair.as_wrong else None
@@ -222,6 +250,7 @@ def _json_of_difference(score: Difference) -> dict[str, Any]:
         "scenes_needed": score.scenes_needed,
         "missing": score.missing,
         "interval_contradicts_p": score.contradicts,
+        "scenes_unlike": score.unlike,
     }
 
 
@@ -245,7 +274,7 @@ def html_of(comparison: Comparison, out: Path) -> str:
     page = templates("roomscout.analysis.compare").get_template("compare.html.j2")
     return str(
         page.render(
-            style=style_of("palette.css", "report.css"),
+            inline_styles=[style_of("palette.css", "report.css")],
             title=" against ".join(reversed(titles)) if len(titles) == 2 else ", ".join(titles),
             about=_questions_in_words(comparison),
             interval_in_words=interval_in_words,
@@ -261,33 +290,36 @@ def html_of(comparison: Comparison, out: Path) -> str:
                 }
                 for place, run in enumerate(comparison.runs)
             ],
+            protocols=protocols_of(
+                comparison.runs, [letter_of(place) for place in range(len(comparison.runs))], "all runs"
+            ),
             pairs=[_pair_values(pair, comparison, out) for pair in comparison.pairs],
         )
     )
 
 
 def _pair_values(pair: Pair, comparison: Comparison, out: Path) -> dict[str, Any]:
-    table = _table(pair)
-    heads = ["Task", "A (%)", f"{pair.letter} (%)", f"{pair.letter} − A", *table.heads[4:]]
-    rows = [list(row) for row in table.rows]
-    if pair.overall is not None:
-        name = rows[-1][0]
-        label = Markup(" <small>{}</small>").format(name) if name != "overall" else ""
-        rows[-1][0] = Markup("Overall") + label
+    warnings = _failure_lines(pair, comparison)
+    if pair.differs:
+        warnings.append(f"The conditions differ in {', '.join(pair.differs)}: the difference is also one of them")
     return {
         "of": pair,
         "differs": _differing(pair),
-        "conditions": ", ".join(pair.differs),
         "verdict": _verdict(pair),
-        "covers": [f"{capitalized(line)}." for line in _coverage_lines(pair, comparison)],
-        "table": replace(table, heads=heads, rows=rows).html("scores stack", overall=pair.overall is not None),
-        "notes": [f"{capitalized(line)}." for line in _interval_lines(pair)],
+        "covers": _sentences(_partial_lines(pair)),
+        "warnings": _sentences(warnings),
+        "table": _table(pair).html("scores stack"),
+        "notes": [TESTED, *_sentences(line for line in _interval_lines(pair) if line != pair.powerless)],
         "plot": _forest(pair),
         "flips": [
             (f"Right in A, wrong in {pair.letter}", len(pair.lost), _flip_table(pair.lost, pair, out)),
             (f"Wrong in A, right in {pair.letter}", len(pair.gained), _flip_table(pair.gained, pair, out)),
         ],
     }
+
+
+def _sentences(lines: Iterable[str]) -> list[str]:
+    return [f"{capitalized(line)}." for line in lines]
 
 
 def _differing(pair: Pair) -> Table:
@@ -299,11 +331,14 @@ def _differing(pair: Pair) -> Table:
         for name, (one, two) in {**values, **pair.differs}.items()
         if name != "prompts"
     ]
-    return Table(["What differs", "A", pair.letter], rows)
+    return Table(["", "A", pair.letter], rows, left=range(3))
 
 
 def _verdict(pair: Pair) -> str:
-    """Which run is better, if interval and p-value of the overall agree; if they disagree, a note says so."""
+    """Which run is better, if interval and p-value of the overall agree; if they disagree, a note says so. Or why these
+    scenes cannot say."""
+    if pair.powerless:
+        return f"{pair.powerless}."
     if pair.overall is None or pair.overall.interval is None:
         return ""
     low, high = pair.overall.interval
@@ -316,21 +351,35 @@ def _verdict(pair: Pair) -> str:
 
 
 def _flip_table(flips: Sequence[Flip], pair: Pair, out: Path) -> Table:
-    def answer(report: str, row: ResultRow, score: float) -> Markup:
-        folder = escaped(row.folder)
-        text = row.answer_in_words if row.answer_text else value_in_words(row.answer)
-        if report and folder:
-            folder = Markup('<a href="{}#{}">{}</a>').format(report, folder, folder)
-        return Markup("{} {} <small>({:g})</small>").format(folder, escaped(text), score)
-
+    """The questions with both answers, which link to the pages of the reports."""
     reports = [run.report_from(out.parent) for run in (pair.first, pair.second)]
     rows = []
     for flip in flips:
         key = flip.key
-        right = flip.first.truth_in_words or key.ground_truth
-        answers = answer(reports[0], flip.first, flip.before), answer(reports[1], flip.second, flip.after)
-        rows.append([key.question, key.question_type, key.scene_name, right, *answers])
-    return Table(["Question", "Type", "Scene", "Right", "A", pair.letter], rows)
+        names = " / ".join(dict.fromkeys(filter(None, (flip.first.folder, flip.second.folder))))
+        asked = Markup("{} <small>{}</small>").format(escaped(key.question), escaped(names))
+        right = _unbroken(in_words_of(key.ground_truth, flip.first.ground_truth_text))
+        first = _answer_cell(reports[0], flip.first, flip.before)
+        second = _answer_cell(reports[1], flip.second, flip.after)
+        rows.append([asked, right, first, second, key.question_type, key.scene_name])
+    return Table(["Question", "Right", "A", pair.letter, "Type", "Scene"], rows, left=range(6))
+
+
+def in_words_of(answer: str, text: str) -> str:
+    """An answer with the text of its option, if it has one."""
+    return f"{answer}. {text}" if text else answer
+
+
+def _answer_cell(report: str, row: ResultRow, score: float) -> Markup:
+    text = _unbroken(escaped(in_words_of(value_in_words(row.answer), row.answer_text)))
+    if report and row.folder:
+        text = Markup('<a href="{}#{}">{}</a>').format(report, escaped(row.folder), text)
+    return Markup("{} <small>score {:.3g}</small>").format(text, score)
+
+
+def _unbroken(text: str) -> str:
+    """A text without places to break, if it is short."""
+    return text.replace(" ", "\u00a0") if len(text) <= LONGEST_UNBROKEN else text
 
 
 def _forest(pair: Pair) -> str:

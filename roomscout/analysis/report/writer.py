@@ -247,11 +247,11 @@ def style_of(*names: str) -> str:
 
 
 def templates(package: str) -> Any:
-    """The templates of a package, which escape all text for HTML and for display."""
+    """The templates of a package and the report's, which escape all text for HTML and for display."""
     import jinja2
 
     return jinja2.Environment(
-        loader=jinja2.PackageLoader(package),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package), jinja2.PackageLoader("roomscout.analysis.report")]),
         autoescape=True,
         finalize=lambda value: escaped_text(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,

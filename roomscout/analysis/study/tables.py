@@ -186,7 +186,8 @@ def tables_of(results: Results) -> dict[str, Table]:
     if results.losses:
         tables["Steps"] = loss_table(results)
     rows = [[task, *(in_words(result.scores[task]) for result in results.cells)] for task in results.cells[0].scores]
-    return tables | {"Tasks": Table(["percent", *(result.cell.name for result in results.cells)], rows)}
+    heads = ["percent", *(result.cell.name for result in results.cells)]
+    return tables | {"Tasks": Table(heads, rows, overall=results.cells[0].overall is not None)}
 
 
 def _cell_table(results: Results) -> Table:
@@ -237,16 +238,7 @@ def loss_table(results: Results) -> Table:
         [task, f"{first.scores[task].percent:.1f}", *map(in_words, of_task), most_in(of_task)]
         for task, of_task in results.losses.items()
     ]
-    return Table(["points lost", first.cell.name, *results.preset.steps, "most in"], rows)
-
-
-def conditions_of_cells(results: Results) -> list[tuple[str, str]]:
-    """The protocol of the cells in pairs of a name and a text: what all have in common once, then the rest of each."""
-    parts = {result.cell.name: result.answers.protocol.split(", ") for result in results.cells}
-    first, *others = parts.values()
-    common = [part for part in first if all(part in other for other in others)]
-    own = {name: ", ".join(part for part in of_cell if part not in common) for name, of_cell in parts.items()}
-    return [("all cells", ", ".join(common)), *((name, text) for name, text in own.items() if text)]
+    return Table(["points lost", first.cell.name, *results.preset.steps, "most in"], rows, overall=OVERALL in results.losses)
 
 
 def notes_of(results: Results) -> list[str]:
@@ -285,6 +277,13 @@ def notes_of(results: Results) -> list[str]:
             "earlier turn, of those above 0. “better earlier”: answers that score less than at an earlier turn."
         )
     return notes
+
+
+def latex_of(results: Results, title: str) -> str:
+    """The tables as LaTeX."""
+    tables = tables_of(results).items()
+    of_tables = [table.latex(f"{title}: {heading}", f"tab:{heading.lower().replace(' ', '-')}") for heading, table in tables]
+    return "".join(f"{line}\n" for lines in of_tables for line in (*lines, ""))
 
 
 def markdown_of(results: Results, title: str) -> str:
