@@ -17,7 +17,7 @@ def answering(facts: RunFacts) -> str:
     return " + ".join(filter(None, [model, facts.setting("quantize"), *adapter]))
 
 
-ABBREVIATED = {"object": "obj.", "distance": "dist.", "direction": "dir.", "relative": "rel.", "absolute": "abs."}
+SHORTER = {"object": "obj.", "obj": "obj.", "abs": "abs.", "rel": "rel.", "distance": "dist.", "direction": "dir."}
 
 
 def short_names(tasks: Iterable[str]) -> dict[str, str]:
@@ -25,10 +25,10 @@ def short_names(tasks: Iterable[str]) -> dict[str, str]:
     would be equal."""
     short = {}
     for task in tasks:
-        words = [word for word in task.split("_") if word != "estimation"]
-        if len(words) > 2 and words[0] in ("object", "obj"):
-            words = words[1:]
-        short[task] = " ".join(ABBREVIATED.get(word, f"{word}." if word in ("abs", "rel", "obj") else word) for word in words)
+        words = [SHORTER.get(word, word) for word in task.removesuffix("_estimation").split("_")]
+        if len(words) > 2 and words[0] == "obj.":
+            del words[0]
+        short[task] = " ".join(words)
     return short if len(set(short.values())) == len(short) else {task: task for task in short}
 
 

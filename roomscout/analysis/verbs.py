@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from roomscout.base.files import replacing
-from roomscout.base.tables import Table
+from roomscout.base.tables import Table, latex_text
 from roomscout.base.text import escaped, in_markdown, listed
 from roomscout.base.verbs import Parser
 from roomscout.runs import LOG_ROOT, RunError
 from roomscout.runs.reader import load_code_of, named_run, newest_run, run_folders
 from roomscout.runs.records import ResultRow
+
+TABLE_SUFFIXES = (".md", ".csv", ".tex")
 
 
 def add_run(parser: argparse.ArgumentParser, what: str = "a run folder, also of a run in progress") -> None:
@@ -141,13 +143,13 @@ def markdown_text(lines: Iterable[str]) -> str:
     return "".join(f"{in_markdown(line)}\n" for line in lines)
 
 
-def written_table(table: Table, suffix: str, caption: str, label: str) -> str:
-    """A table as the text of a file that ends in .md, .csv or .tex, where it has a caption and a label."""
+def table_text(table: Table, suffix: str, caption: str) -> str:
+    """A table as the text of a file with one of TABLE_SUFFIXES; the caption is for LaTeX."""
     if suffix == ".csv":
         return table.csv()
     if suffix == ".md":
         return markdown_text(table.markdown())
-    return "".join(f"{line}\n" for line in table.latex(caption, f"tab:{label}"))
+    return latex_text({caption: table})
 
 
 def comparing_parser(verb: str, runs: str, even_if: str, out: str) -> Parser:

@@ -11,11 +11,14 @@ EXTRA_OF = {  # the extra of pyproject.toml that installs a module
     "bitsandbytes": "quantize",
     "ray": "ray",
     **dict.fromkeys(("peft", "trl", "gymnasium", "tensorboard"), "train"),
-    **dict.fromkeys(("rerun", "matplotlib"), "report"),
+    "rerun": "report",
+    "matplotlib": "paper",
     "inspect_ai": "inspect",
 }
-PACKAGE_OF = {"pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai"}
-"""What pip calls modules of another name."""
+INCLUDED = {"train": {"models", "paper"}, "quantize": {"models"}}  # the extras that an extra installs as well
+PACKAGE_OF = {  # what pip calls modules of another name
+    "qwen_vl_utils": "qwen-vl-utils", "pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai",
+}  # fmt: skip
 FROM = {"gsplat": "gsplat on a machine with CUDA"}  # what pip takes for modules of no extra, if not their name
 
 
@@ -24,8 +27,8 @@ def how_to_install(*modules: str) -> str:
     extras = {EXTRA_OF[module] for module in modules if module in EXTRA_OF}
     if not extras:
         return f"pip install {' '.join(FROM.get(module, module) for module in modules)}"
-    if extras & {"train", "quantize"}:
-        extras.discard("models")  # these include it
+    for extra in extras & INCLUDED.keys():
+        extras = extras - INCLUDED[extra]
     names = ",".join(sorted(extras))
     return f'pip install "roomscout[{names}]", or in a checkout pip install -e ".[{names}]"'
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -18,11 +19,11 @@ more columns is set in small type with a word of its heads below the other."""
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells below `heads`. The columns at the places `left` are aligned left, all others right."""
+    """Rows of cells below heads."""
 
-    heads: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    left: Collection[int] = (0,)
+    heads: Sequence[str]  # of the columns
+    rows: Sequence[Sequence[Any]]  # of texts, numbers or, for a page, Markup
+    left: Collection[int] = (0,)  # the places of the columns that are aligned left, all others right
     overall: bool = False  # whether the last row sums up the others: set apart in LaTeX and HTML
     best: Collection[tuple[int, int]] = ()  # row and column of the cells that are bold in LaTeX
 
@@ -70,8 +71,9 @@ class Table:
         writer.writerows([csv_cell(_plain(cell)) for cell in row] for row in (self.heads, *self.rows))
         return text.getvalue()
 
-    def latex(self, caption: str, label: str) -> list[str]:
-        """The table as lines of LaTeX, for the packages booktabs and, if it is long, longtable."""
+    def latex(self, caption: str) -> list[str]:
+        """The table as lines of LaTeX, for the packages booktabs and, if it is long, longtable. The caption gives its
+        label."""
         head, *rows = [[in_latex(cell) for cell in row] for row in self._texts]
         for row, column in self.best:
             rows[row][column] = rf"\textbf{{{rows[row][column]}}}"
@@ -83,7 +85,8 @@ class Table:
         lines = [" & ".join("--" if cell == "-" else cell for cell in row) + r" \\" for row in rows]
         if self.overall:
             lines.insert(-1, r"\midrule")
-        title = rf"\caption{{{in_latex(caption)}}}\label{{{label}}}"
+        label = re.sub(r"[^a-z0-9]+", "-", caption.lower()).strip("-")
+        title = rf"\caption{{{in_latex(caption)}}}\label{{tab:{label}}}"
         head_lines = [r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
         if len(rows) > LONG_TABLE:
             top = [rf"\begin{{longtable}}{{{columns}}}", rf"{title} \\", *head_lines, r"\endhead", r"\bottomrule"]
@@ -94,7 +97,7 @@ class Table:
     def _latex_columns(self) -> str:
         columns = list(zip(*self._texts, strict=True))
         wraps = [place in self.left and max(map(len, cells)) > LONG_CELL for place, cells in enumerate(columns)]
-        wide = rf"p{{{0.5 / max(1, sum(wraps)):.2f}\linewidth}}"
+        wide = rf"p{{{0.45 / max(1, sum(wraps)):.2f}\linewidth}}"
         return "".join(wide if wraps[place] else "l" if place in self.left else "r" for place in range(len(columns)))
 
     def html(self, css: str = "scores") -> "Markup":
@@ -116,6 +119,11 @@ class Table:
         return Markup(
             '<div class="scroll"><table class="{}">\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody>\n</table></div>'
         ).format(css, heads, rows)
+
+
+def latex_text(tables: Mapping[str, Table]) -> str:
+    """Tables by their captions as the text of a LaTeX file."""
+    return "\n".join("".join(f"{line}\n" for line in table.latex(caption)) for caption, table in tables.items())
 
 
 def _stacked(head: str) -> str:

@@ -17,8 +17,7 @@ from markupsafe import Markup
 
 from roomscout.analysis.compare.comparison import protocols_of
 from roomscout.analysis.compare.conditions import value_in_words
-from roomscout.analysis.report.paper import write_plot
-from roomscout.analysis.report.pdf import PDF_NEEDS
+from roomscout.analysis.report.pdf import PDF_NEEDS, write_plot
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.study import tables
 from roomscout.analysis.study.plots import drawing_of, plot_of
@@ -28,6 +27,7 @@ from roomscout.base.errors import ConfigError, Refusal, UsageError, flag, in_wor
 from roomscout.base.extras import is_installed, needs
 from roomscout.base.interrupts import acted_on_interrupt
 from roomscout.base.processes import environment
+from roomscout.base.tables import latex_text
 from roomscout.base.text import either, json_in, log_to_stream
 from roomscout.base.verbs import Parser
 from roomscout.cluster.in_parts import Workers
@@ -374,7 +374,8 @@ def main(arguments: Sequence[str]) -> int:
                 title = f"Study of {study.name}: {about_model['policy'] or about_model['model']}"
                 write_text(folder / CSV, tables.csv_of(results))
                 write_text(folder / TABLE, tables.markdown_of(results, title))
-                write_text(folder / LATEX, tables.latex_of(results, title))
+                captioned = {f"{title}: {heading}": table for heading, table in tables.tables_of(results).items()}
+                write_text(folder / LATEX, latex_text(captioned))
                 write_text(folder / PAGE, _page(results, title, folder))
                 plotted = _write_plot(results, folder)
     except KeyboardInterrupt:
@@ -419,8 +420,6 @@ def _page(results: tables.Results, title: str, folder: Path) -> str:
             plot=plot_of(results),
             tables=parts | {"Cells": replace(cells, rows=linked)},
             notes=tables.notes_of(results),
-            protocols=protocols_of(
-                [result.answers for result in results.cells], [result.cell.name for result in results.cells], "all cells"
-            ),
+            protocols=protocols_of({result.cell.name: result.answers for result in results.cells}, "all cells"),
         )
     )

@@ -115,6 +115,7 @@ def needing_extras(scans: RoomScans, folder: Path, run: Path) -> dict[str, list[
         "ray": [["eval", *asked, "--ray", "--policy", "random"]],
         "train": [["train", "sft", str(run), *to_train], ["train", "grpo", *to_train]],
         "report": [["replay", str(run), "q001", "--rrd"]],
+        "paper": [["report", str(run), "--plots", str(folder / "paper")]],
         "inspect": [["export", str(run), "--to", "inspect", "--out", str(folder / "run.eval")]],
     }
 

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
         runs="run folders or the names of runs below --log-root, or samples of lmms-eval's task vsibench (.jsonl)",
         even_if="compare although these settings differ, such as steps; with questions, those that all runs have; with "
         "protocol, whatever the settings",
-        out="also write the comparison to these files: .html with links into the reports, .json, .md, .csv or .tex (LaTeX)",
+        out="also write the comparison to these files: .html with links to reports, .json, .md, .csv or .tex",
     )
     parser.add_argument(
         "--failed-as-wrong", action="store_true",

@@ -1,7 +1,7 @@
 """What runs over the same questions have in common, and how their scores differ."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -83,13 +83,13 @@ def partial_in_words(label: Label, tasks: Sequence[str], benchmark: Benchmark) -
     return "" if words == str(label) else words
 
 
-def protocols_of(runs: Sequence[Answers], names: Sequence[str], all_of_them: str) -> list[tuple[str, str]]:
-    """The protocol of runs in pairs of a name and a text: what all have in common once, then the rest of each."""
-    parts = [run.protocol.split(", ") for run in runs]
-    common = [part for part in parts[0] if all(part in other for other in parts)]
-    own = [", ".join(part for part in of_run if part not in common) for of_run in parts]
-    pairs = [(all_of_them, ", ".join(common)), *zip(names, own, strict=True)]
-    return [(name, text) for name, text in pairs if text]
+def protocols_of(runs: Mapping[str, Answers], all_of_them: str) -> list[tuple[str, str]]:
+    """The protocols of runs by name, in pairs of a name and a text: what all have in common, then the rest of each."""
+    parts = {name: run.protocol.split(", ") for name, run in runs.items()}
+    first, *others = parts.values()
+    common = [part for part in first if all(part in other for other in others)]
+    own = {name: ", ".join(part for part in of_run if part not in common) for name, of_run in parts.items()}
+    return [(all_of_them, ", ".join(common)), *((name, text) for name, text in own.items() if text)]
 
 
 def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wrong: bool = False) -> Comparison:

@@ -13,7 +13,7 @@ from roomscout.analysis.compare.conditions import QUESTIONS, differing, in_words
 from roomscout.analysis.titles import answering, short_names
 from roomscout.analysis.verbs import comparing_parser, markdown_text, require_writable, write_files
 from roomscout.base.grouping import grouped
-from roomscout.base.tables import Table, decimal, interval_in_words
+from roomscout.base.tables import Table, decimal, interval_in_words, latex_text
 from roomscout.base.text import escaped, replace_unencodable
 from roomscout.runs import RunError
 from roomscout.runs.prices import in_money, read_price
@@ -123,9 +123,8 @@ def markdown_of(tables: Sequence[Sequence[Standing]], with_tasks: bool = True) -
     lines: list[str] = []
     for number, table in enumerate(tables, start=1):
         first = table[0]
-        asked = first.run.summary.asked
         benchmark = first.run.benchmark
-        partial = partial_in_words(asked.label, [*asked.tasks], benchmark) if asked.label else ""
+        partial = _partial(table)
         fingerprint = first.facts.questions_sha256[:12]
         notes = [f"{first.facts.questions:,} questions of {benchmark.title} (fingerprint {fingerprint})."]
         if partial:
@@ -137,7 +136,7 @@ def markdown_of(tables: Sequence[Sequence[Standing]], with_tasks: bool = True) -
         if number > 1:
             notes.append(f"Not comparable with table 1: {why_separate(tables[0][0], first)}.")
         numbered = f"{number}. " if len(tables) > 1 else ""
-        lines += [f"## {numbered}{_heading(table, bool(partial))}", ""]
+        lines += [f"## {numbered}{_heading(table)}", ""]
         lines += [*(f"- {note}" for note in notes), "", *_table(table, with_tasks).markdown(), ""]
         if any(standing.row["failed"] for standing in table):
             lines += [
@@ -152,22 +151,25 @@ def markdown_of(tables: Sequence[Sequence[Standing]], with_tasks: bool = True) -
     return markdown_text(lines[:-1])
 
 
-def _heading(table: Sequence[Standing], partial: bool) -> str:
+def _partial(table: Sequence[Standing]) -> str:
+    """The overall of a table in words if it does not cover all tasks of the benchmark; else empty."""
+    asked = table[0].run.summary.asked
+    return partial_in_words(asked.label, [*asked.tasks], table[0].run.benchmark) if asked.label else ""
+
+
+def _heading(table: Sequence[Standing]) -> str:
     """The benchmark of a table, and what its overall is."""
     benchmark = table[0].run.benchmark
     if benchmark.scored_as:
         return f"{benchmark.title}, scored as {benchmark.scored_as}"
-    return f"{benchmark.title}, {'partial overall' if partial else table[0].row['label']}"
+    return f"{benchmark.title}, {'partial overall' if _partial(table) else table[0].row['label']}"
 
 
 def latex_of(tables: Sequence[Sequence[Standing]]) -> str:
     """The tables as LaTeX, without costs and names of runs, and with the best percents in bold."""
-    lines = []
-    for number, table in enumerate(tables, start=1):
-        asked = table[0].run.summary.asked
-        partial = asked.label is not None and bool(partial_in_words(asked.label, [*asked.tasks], table[0].run.benchmark))
-        lines += [*_table(table, with_costs=False).latex(_heading(table, partial), f"tab:leaderboard-{number}"), ""]
-    return "\n".join(lines)
+    numbers = [f"{number}. " if len(tables) > 1 else "" for number in range(1, len(tables) + 1)]
+    captions = [number + _heading(table) for number, table in zip(numbers, tables, strict=True)]
+    return latex_text({name: _table(table, with_costs=False) for name, table in zip(captions, tables, strict=True)})
 
 
 def _condition_lines(table: Sequence[Standing]) -> list[str]:

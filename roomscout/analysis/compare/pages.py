@@ -13,18 +13,13 @@ from roomscout.analysis.report.svg import Dot, dot_plot, words_of
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.verbs import markdown_text
 from roomscout.base.grouping import grouped
-from roomscout.base.tables import Table, decimal, interval_in_words, p_in_words
+from roomscout.base.tables import Table, decimal, interval_in_words, latex_text, p_in_words
 from roomscout.base.text import capitalized, counted, escaped
 from roomscout.scoring.headline import headline_of
 from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
 from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import BASELINES
 
-LONGEST_UNBROKEN = 28  # characters of an answer that stays on one line of a page
-TESTED = (
-    "Intervals are of the difference in percentage points, paired by scene. The p-value exchanges the two runs scene by "
-    "scene; Holm's method adjusts it for the number of tasks."
-)
 MOST_FLIPS = 5  # how many flips each way the console lists
 NAMED_SETTINGS = ("model", "revision", "policy", "engine", "dtype", "quantize")
 """What the first lines say of a run, before its controls."""
@@ -70,11 +65,9 @@ def csv_of(comparison: Comparison) -> str:
 
 def latex_of(comparison: Comparison) -> str:
     """The table of each pair as LaTeX, whose caption names the runs."""
-    lines = []
-    for pair in comparison.pairs:
-        caption = f"{pair.letter} ({pair.second.title}) minus A ({pair.first.title}), percentage points"
-        lines += [*_table(pair).latex(caption, f"tab:compare-{pair.letter.lower()}"), ""]
-    return "\n".join(lines)
+    names = [run.title for run in comparison.runs]
+    pairs = zip(names[1:], comparison.pairs, strict=True)
+    return latex_text({f"{pair.letter} ({name}) against A ({names[0]}), percent": _table(pair) for name, pair in pairs})
 
 
 def _about(run: Answers) -> str:
@@ -290,9 +283,7 @@ def html_of(comparison: Comparison, out: Path) -> str:
                 }
                 for place, run in enumerate(comparison.runs)
             ],
-            protocols=protocols_of(
-                comparison.runs, [letter_of(place) for place in range(len(comparison.runs))], "all runs"
-            ),
+            protocols=protocols_of({letter_of(place): run for place, run in enumerate(comparison.runs)}, "all runs"),
             pairs=[_pair_values(pair, comparison, out) for pair in comparison.pairs],
         )
     )
@@ -309,7 +300,7 @@ def _pair_values(pair: Pair, comparison: Comparison, out: Path) -> dict[str, Any
         "covers": _sentences(_partial_lines(pair)),
         "warnings": _sentences(warnings),
         "table": _table(pair).html("scores stack"),
-        "notes": [TESTED, *_sentences(line for line in _interval_lines(pair) if line != pair.powerless)],
+        "notes": _sentences(line for line in _interval_lines(pair) if line != pair.powerless),
         "plot": _forest(pair),
         "flips": [
             (f"Right in A, wrong in {pair.letter}", len(pair.lost), _flip_table(pair.lost, pair, out)),
@@ -358,7 +349,7 @@ def _flip_table(flips: Sequence[Flip], pair: Pair, out: Path) -> Table:
         key = flip.key
         names = " / ".join(dict.fromkeys(filter(None, (flip.first.folder, flip.second.folder))))
         asked = Markup("{} <small>{}</small>").format(escaped(key.question), escaped(names))
-        right = _unbroken(in_words_of(key.ground_truth, flip.first.ground_truth_text))
+        right = in_words_of(key.ground_truth, flip.first.ground_truth_text)
         first = _answer_cell(reports[0], flip.first, flip.before)
         second = _answer_cell(reports[1], flip.second, flip.after)
         rows.append([asked, right, first, second, key.question_type, key.scene_name])
@@ -371,15 +362,10 @@ def in_words_of(answer: str, text: str) -> str:
 
 
 def _answer_cell(report: str, row: ResultRow, score: float) -> Markup:
-    text = _unbroken(escaped(in_words_of(value_in_words(row.answer), row.answer_text)))
+    text = escaped(in_words_of(value_in_words(row.answer), row.answer_text))
     if report and row.folder:
         text = Markup('<a href="{}#{}">{}</a>').format(report, escaped(row.folder), text)
     return Markup("{} <small>score {:.3g}</small>").format(text, score)
-
-
-def _unbroken(text: str) -> str:
-    """A text without places to break, if it is short."""
-    return text.replace(" ", "\u00a0") if len(text) <= LONGEST_UNBROKEN else text
 
 
 def _forest(pair: Pair) -> str:

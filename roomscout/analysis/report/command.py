@@ -1,17 +1,29 @@
-"""The verb `roomscout report`."""
+"""The verb `roomscout report`: the page of a run, or what a paper takes from it."""
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from roomscout.analysis.report.paper import write_paper
-from roomscout.analysis.report.writer import log_report, write_report
-from roomscout.analysis.verbs import add_run, chosen_run
+from roomscout.analysis.compare.conditions import value_in_words
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.pdf import PDF_NEEDS, write_plot
+from roomscout.analysis.report.scores import hardware_in_words
+from roomscout.analysis.report.writer import log_report, page_values, write_report
+from roomscout.analysis.verbs import TABLE_SUFFIXES, add_run, chosen_run, require_own_place, table_text, write_text
+from roomscout.base.extras import require
+from roomscout.base.tables import Table
 from roomscout.base.text import RESULT, log_to_stream
 from roomscout.base.verbs import Parser
+from roomscout.runs import RunError
+from roomscout.runs.conditions import SHORT
 
 log = logging.getLogger(__name__)
+
+TABLES = {"scores": "Scores by task", "datasets": "Scores by dataset", "people": "Answers by person"}
+"""The tables of a page that a paper takes, with their captions."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,18 +37,67 @@ def main(arguments: Sequence[str]) -> int:
         help="write one file with all data and views, to mail (RUN/report_embedded.html)",
     )
     parser.add_argument(
-        "--plots",
-        metavar="DIR",
-        type=Path,
-        help="instead of the page, write each plot as SVG and PDF, and the tables and an appendix with all conditions as "
-        "Markdown, CSV and LaTeX, into this folder",
-    )
+        "--plots", metavar="DIR", type=Path,
+        help="write into this folder, instead of a page: each plot as SVG and PDF, and as Markdown, CSV and LaTeX "
+        "the tables and an appendix with all conditions",
+    )  # fmt: skip
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
     folder = chosen_run(given)
-    if given.plots is not None:
+    if given.plots is None:
+        log_report(write_report(folder, given.out and given.out.expanduser(), given.embed))
+    elif given.out or given.embed:
+        raise RunError("--plots writes no page: leave out --out and --embed")
+    else:
         out = given.plots.expanduser()
         log.log(RESULT, "Written to %s: %s", out, write_paper(folder, out))
-        return 0
-    log_report(write_report(folder, given.out and given.out.expanduser(), given.embed))
     return 0
+
+
+def write_paper(run_folder: Path, out: Path) -> str:
+    """Write the plots of a run and its tables into a folder; returns what they are in words. Raises RunError, also
+    without matplotlib, for a file, or for a place in a run whose name does not begin with "report"."""
+    require("--plots", PDF_NEEDS, error=RunError)
+    require_own_place(out, "report", "--plots")
+    run = RunContents.read(run_folder.absolute())
+    values = page_values(run, [run.answer(episode).entry for episode in run.episodes])
+    for plot in values["plots"]:
+        write_plot(plot.drawing, out / re.sub(r"\W+", "-", plot.title.lower()).strip("-"))
+    tables = {name: (values[name], caption) for name, caption in TABLES.items() if values[name]}
+    tables["appendix"] = (appendix_of(run), "Conditions, versions, hardware and cost")
+    for name, (table, caption) in tables.items():
+        for suffix in TABLE_SUFFIXES:
+            write_text(out / f"{name}{suffix}", table_text(table, suffix, f"{caption}: {values['title']}"))
+    return f"{len(values['plots'])} plots (.svg, .pdf) and {len(tables)} tables ({', '.join(TABLE_SUFFIXES)})"
+
+
+def appendix_of(run: RunContents) -> Table:
+    """All that run.json has of questions, what answered, conditions, scoring and versions, then what the hardware did
+    and what the run cost."""
+    facts = run.facts
+    summary = run.summary
+    versions = facts.last_versions
+    parts: dict[str, dict[str, Any]] = {
+        "questions": {"number": facts.questions, "SHA-256": facts.questions_sha256},
+        "answerer": facts.answerer,
+        "condition": facts.conditions,
+        "scoring": facts.scoring | ({"intervals": summary.intervals.method} if summary.intervals else {}),
+        "version": {"commit": versions.git_revision, "checkpoint": versions.model_revision, "Python": versions.python},
+        "package": versions.packages,
+        "hardware": dict(hardware_in_words(summary.hardware)),
+        "process": max((each.to_json() for each in summary.sessions), key=lambda each: each["seconds"], default={}),
+        "cost": summary.cost.to_json() if summary.cost else {},
+    }
+    rows = [
+        [part, name.replace("_", " "), _shown(value)]
+        for part, of_part in parts.items()
+        for name, value in of_part.items()
+        if not isinstance(value, dict)  # such as the costs of each task
+    ]
+    return Table(["part", "name", "value"], rows, left=range(3))
+
+
+def _shown(value: Any) -> str:
+    """A value as text, a hash by its first digits."""
+    text = value_in_words(value) or "none"
+    return text[:SHORT] if re.fullmatch("[0-9a-f]{40,64}", text) else text

@@ -2,9 +2,10 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roomscout.analysis.report.svg import FONT_PX, LOOKS, Disc, Drawing, Outline, Words, paper_colours
+from roomscout.analysis.verbs import write_text, writing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,8 +15,15 @@ PDF_NEEDS = "matplotlib"
 PX_PER_INCH = 96
 POINT_PX = PX_PER_INCH / 72
 ALIGNED = {"start": "left", "middle": "center", "end": "right"}  # matplotlib's words for anchors
-SETTINGS = {"pdf.fonttype": 42, "font.family": "DejaVu Sans", "lines.scale_dashes": False}
+SETTINGS: Any = {"pdf.fonttype": 42, "font.family": "DejaVu Sans", "lines.scale_dashes": False}
 """Of matplotlib, which brings the font. Type 42 is TrueType; many journals refuse Type 3."""
+
+
+def write_plot(drawing: Drawing, path: Path) -> None:
+    """Write a drawing as SVG and as PDF, to a path without a suffix; raises RunError."""
+    write_text(path.with_name(f"{path.name}.svg"), drawing.svg_alone)
+    with writing(path.with_name(f"{path.name}.pdf")) as draft:
+        write_pdf(drawing, draft)
 
 
 def write_pdf(drawing: Drawing, path: Path) -> None:

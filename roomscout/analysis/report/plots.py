@@ -5,22 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from roomscout.analysis.report import svg
 from roomscout.analysis.report.contents import Entry
 from roomscout.analysis.report.scores import BASELINES
-from roomscout.analysis.report.svg import (
-    WIDEST,
-    Dot,
-    Drawing,
-    Scale,
-    left_of,
-    number,
-    steps_axis,
-    ticks,
-    width_of,
-    words_of,
-    x_axis,
-    y_axis,
-)
+from roomscout.analysis.report.svg import WIDEST, Dot, Drawing, Scale, number, ticks, width_of, words_of
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import interval_in_words
 from roomscout.base.text import counted
@@ -92,7 +80,7 @@ def _score_per_type(summary: Summary) -> Plot | None:
     end = width - width_of(numbers) - 12
     drawing = Drawing(width, bottom + BOTTOM, "Score per question type in percent")
     scale = Scale(0, 100, left, end - width_of(["100.0"]) - 20)
-    x_axis(drawing, scale, top - 4, bottom, "score (%)")
+    svg.x_axis(drawing, scale, top - 4, bottom, "score (%)")
     for row, (name, counts) in enumerate(types):
         middle = top + ROW * (row + 0.5)
         percent = counts.percent or 0.0
@@ -135,7 +123,7 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
         if left_over := len(of_turn) - answered:
             about = f"{turn} turns: {left_over} exhausted"
             drawing.rect(start, up(len(of_turn)), width, up(answered) - up(len(of_turn)), "bar exhausted", about)
-    steps_axis(drawing, across, _named(range(1, longest + 1)), up(0), "turns of a question")
+    svg.steps_axis(drawing, across, _named(range(1, longest + 1)), up(0), "turns of a question")
     exhausted = sum(entry.outcome == "exhausted" for entry in entries)
     if exhausted:
         drawing.rect(left, 2, 12, 9, "bar exhausted")
@@ -152,16 +140,16 @@ def _score_if_last(anytime: Anytime | None) -> Plot | None:
         return None
     drawing = Drawing(WIDEST, HEIGHT, "The overall if each turn were the last")
     percents = ticks(0, 100, 5)
-    left = left_of(percents)
+    left = svg.left_of(percents)
     across = Scale(-0.5, len(scores) - 0.5, left, WIDEST - RIGHT)
     up = Scale(0, 100, HEIGHT - BOTTOM, TOP)
-    y_axis(drawing, up, percents, left, WIDEST - RIGHT, "overall (%)")
+    svg.y_axis(drawing, up, percents, left, WIDEST - RIGHT, "overall (%)")
     points = []
     for score, percent in scores:
         about = f"turn {score.turn}: {percent:.1f} %, {score.forced} forced answers"
         points.append((across(score.turn), Dot("", percent, score.interval, about)))
     drawing.curve(up, points, "whisker", "dot")
-    steps_axis(drawing, across, _named(range(len(scores))), up(0), "last turn")
+    svg.steps_axis(drawing, across, _named(range(len(scores))), up(0), "last turn")
     note = (
         f"n = {anytime.answers} answers. After each turn, the answer that the model gives when it has to; a question "
         "that has ended keeps its own. The last point is the overall of the run."
@@ -187,7 +175,9 @@ def _distance(metres: Sequence[float]) -> Plot | None:
         count = counts[place]
         about = f"{number(low)} to {number(high)} metres: {count}"
         drawing.rect(across(low) + 0.5, up(count), across(high) - across(low) - 1, up(0) - up(count), "bar", about)
-    steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, bins * width, 6)], up(0), "distance moved (m)")
+    svg.steps_axis(
+        drawing, across, [(value, number(value)) for value in ticks(0, bins * width, 6)], up(0), "distance moved (m)"
+    )
     note = f"n = {len(metres)}, median {median(metres):.1f} m, longest {longest:.1f} m."
     return Plot("Distance moved", drawing, note)
 
@@ -197,14 +187,14 @@ def _answer_against_truth(name: str, answers: Sequence[tuple[Entry, float, float
     high = 1.05 * max(1e-6, min(max(answer for _, answer, _ in answers), 2 * limit), limit)
     side = 250
     marks = ticks(0, high, 5)
-    left = left_of(marks)
+    left = svg.left_of(marks)
     drawing = Drawing(left + side + RIGHT, TOP + side + BOTTOM, f"Answer against truth: {words_of(name)}")
     across = Scale(0, high, left, left + side)
     up = Scale(0, high, TOP + side, TOP)
     unit = answers[0][0].question.kind.unit
     unit = f" ({unit})" if unit else ""
-    y_axis(drawing, up, marks, left, left + side, f"answer{unit}")
-    x_axis(drawing, across, TOP, TOP + side, f"truth{unit}")
+    svg.y_axis(drawing, up, marks, left, left + side, f"answer{unit}")
+    svg.x_axis(drawing, across, TOP, TOP + side, f"truth{unit}")
     drawing.line(across(0), up(0), across(high), up(high), "ideal")
     beyond = 0
     for entry, answer, truth in answers:
@@ -228,7 +218,7 @@ def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot
     bottom = TOP + ROW * len(values) + 4
     drawing = Drawing(WIDEST, bottom + BOTTOM, title)
     scale = Scale(0, max(values.values()), left, WIDEST - width_of(amounts) - 16)
-    x_axis(drawing, scale, TOP - 4, bottom, unit)
+    svg.x_axis(drawing, scale, TOP - 4, bottom, unit)
     for row, (name, value) in enumerate(values.items()):
         middle = TOP + ROW * (row + 0.5)
         drawing.text(left - 8, middle + 4, name, "end")
@@ -246,8 +236,8 @@ def _counting(label: str, most: float) -> tuple[Drawing, Scale, float]:
     drawing = Drawing(WIDEST, HEIGHT, label)
     up = Scale(0, max(most, 1) * 1.08, HEIGHT - BOTTOM, TOP + LEGEND)
     whole = [value for value in ticks(0, up.high, 5) if value == int(value)]
-    left = left_of(whole)
-    y_axis(drawing, up, whole, left, WIDEST - RIGHT, "answers")
+    left = svg.left_of(whole)
+    svg.y_axis(drawing, up, whole, left, WIDEST - RIGHT, "answers")
     return drawing, up, left
 
 

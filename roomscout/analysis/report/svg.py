@@ -8,6 +8,7 @@ from functools import cache
 from html import escape
 from importlib import resources
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from roomscout.base.tables import with_interval
 from roomscout.base.text import escaped
@@ -17,8 +18,7 @@ CHARACTER_PX = 7.4  # the mean width of a character in DejaVu Sans, which is wid
 WIDEST = 440  # what all plots of a page fit in, so that the page scales them alike
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """How lines and areas look. Colours are names of palette.css; lengths are in pixels."""
 
     fill: str = ""  # empty for no area
@@ -45,37 +45,34 @@ LOOKS: Mapping[str, Look] = {
 }
 
 
-@dataclass(frozen=True)
-class Outline:
+class Outline(NamedTuple):
     """A line through points, or the area that it closes around."""
 
-    points: tuple[tuple[float, float], ...]
-    closed: bool
+    points: tuple[tuple[float, float], ...]  # x and y
+    closed: bool  # whether it is an area
     look: str  # a key of LOOKS
     about: str = ""  # what a page shows under the pointer
 
 
-@dataclass(frozen=True)
-class Disc:
+class Disc(NamedTuple):
     """A disc around a point."""
 
-    x: float
-    y: float
-    radius: float
+    x: float  # of the point
+    y: float  # likewise
+    radius: float  # in pixels
     look: str  # a key of LOOKS
     about: str = ""  # what a page shows under the pointer
 
 
-@dataclass(frozen=True)
-class Words:
-    """A line of text. `x` and `y` are on its baseline, at its `anchor`."""
+class Words(NamedTuple):
+    """A line of text."""
 
-    x: float
-    y: float
-    text: str
+    x: float  # of its anchor
+    y: float  # of its baseline
+    text: str  # escaped
     anchor: str  # start, middle or end
     turned: bool  # whether it reads upwards
-    look: str = "text"
+    look: str = "text"  # the look of all texts
 
 
 @dataclass(frozen=True)
@@ -119,12 +116,12 @@ def words_of(name: str) -> str:
 
 @dataclass
 class Drawing:
-    """A picture. Coordinates are pixels from the upper left corner; `label` describes it to who cannot see it."""
+    """A picture. Coordinates are pixels from the upper left corner."""
 
-    width: float
-    height: float
-    label: str
-    shapes: list[Outline | Disc | Words] = field(default_factory=list)
+    width: float  # in pixels
+    height: float  # likewise
+    label: str  # describes it to who cannot see it
+    shapes: list[Outline | Disc | Words] = field(default_factory=list)  # from the back to the front
 
     def rect(self, x: float, y: float, width: float, height: float, look: str, about: str = "") -> None:
         """A rectangle."""
@@ -187,7 +184,9 @@ class Drawing:
 
     def _elements(self, colours: Mapping[str, str]) -> str:
         groups = groupby(self.shapes, key=lambda shape: shape.look)
-        return "".join(f"<g {_attributes(look, colours)}>{''.join(map(_element, shapes))}</g>" for look, shapes in groups)
+        return "".join(
+            f"<g {_attributes(look, colours)}>{''.join(map(_element, shapes))}</g>" for look, shapes in groups
+        )
 
 
 @cache

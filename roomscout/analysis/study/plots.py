@@ -2,27 +2,15 @@
 
 from collections.abc import Iterable
 
-from roomscout.analysis.report.svg import (
-    WIDEST,
-    Dot,
-    Drawing,
-    Scale,
-    dot_plot,
-    left_of,
-    steps_axis,
-    ticks,
-    width_of,
-    words_of,
-    x_axis,
-    y_axis,
-)
+from roomscout.analysis.report import svg
+from roomscout.analysis.report.svg import Dot, Drawing, Scale, ticks, width_of, words_of
 from roomscout.analysis.study.tables import Losses, Results, in_words, most_in
 from roomscout.scoring.intervals import INTERVAL, Estimate
 
 PANEL_PX, GAP_PX, ROW_PX, TOP_PX = 132, 18, 24, 30
 """The sizes of the panels of a ladder."""
 TURN_STYLES = (("whisker", "dot"), ("ideal", "dot outside"), ("dotted", "dot plain"))
-"""How the line and the points of each cell look in the plot by turn."""
+"""How the line and the points of each cell or series look."""
 
 
 def plot_of(results: Results) -> str:
@@ -46,7 +34,7 @@ def drawing_of(results: Results) -> Drawing | None:
     low, high = _range(result.overall for result in results.cells)
     label = "The overall of each cell with its interval"
     axis = f"{_axis(low)}, with {INTERVAL}"
-    return dot_plot(dots, (low, high), label, axis, 28, (dots[0].value, "ideal"))
+    return svg.dot_plot(dots, (low, high), label, axis, 28, (dots[0].value, "ideal"))
 
 
 def _axis(low: float) -> str:
@@ -66,18 +54,18 @@ def _range(scores: Iterable[Estimate | None]) -> tuple[float, float]:
 
 def _curves(results: Results) -> Drawing:
     """The overall by the number of moves, a curve for each series; the horizontal axis has a step per number."""
-    width, height, top = WIDEST, 280, 12
+    width, height, top = svg.WIDEST, 280, 12
     low, high = _range(result.overall for result in results.cells)
     cells = [result.cell for result in results.cells]
     numbers = sorted({cell.moves for cell in cells if cell.moves is not None})
     names = list(dict.fromkeys(cell.series for cell in cells if cell.series))
-    left = left_of(ticks(low, high))
+    left = svg.left_of(ticks(low, high))
     right = width - 20 - width_of(names)
     across = Scale(-0.3, len(numbers) - 0.7, left, right)
     up = Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by the number of moves")
-    y_axis(drawing, up, ticks(low, high), left, right, _axis(low))
-    steps_axis(drawing, across, enumerate(map(str, numbers)), up.start, "maximum number of moves")
+    svg.y_axis(drawing, up, ticks(low, high), left, right, _axis(low))
+    svg.steps_axis(drawing, across, enumerate(map(str, numbers)), up.start, "maximum number of moves")
     for order, series in enumerate(names):
         shift = 8 * order - 4
         points = []
@@ -85,8 +73,8 @@ def _curves(results: Results) -> Drawing:
             if cell.series in ("", series) and result.overall is not None and cell.moves is not None:
                 x = across(numbers.index(cell.moves)) + (shift if cell.series else 0)
                 points.append((x, _dot(result.overall, cell.name)))
-        line = "ideal" if order else "whisker"
-        drawing.curve(up, points, line, "dot outside" if order else "dot")
+        line, look = TURN_STYLES[order]
+        drawing.curve(up, points, line, look)
         x, last = points[-1]
         drawing.text(x + 12, up(last.value) + 4 + 14 * order - 7, series)
     return drawing
@@ -97,13 +85,13 @@ def _turn_curves(results: Results) -> Drawing:
     width, height, top = 620, 340, 12
     cells = [result for result in results.cells if result.by_turn]
     low, high = _range(score for result in cells for score in result.by_turn)
-    left = left_of(ticks(low, high))
+    left = svg.left_of(ticks(low, high))
     right = width - 30 - width_of(result.cell.name for result in cells)
     across = Scale(-0.3, results.turns - 0.7, left, right)
     up = Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by turn, if each were the last")
-    y_axis(drawing, up, ticks(low, high), left, right, _axis(low))
-    steps_axis(drawing, across, enumerate(map(str, range(results.turns))), up.start, "turn")
+    svg.y_axis(drawing, up, ticks(low, high), left, right, _axis(low))
+    svg.steps_axis(drawing, across, enumerate(map(str, range(results.turns))), up.start, "turn")
     taken: list[float] = []
     for order, result in enumerate(cells):
         name = result.cell.name
@@ -140,7 +128,7 @@ def _losses(losses: Losses) -> Drawing:
     for place, step in enumerate(steps):
         start = left + (PANEL_PX + GAP_PX) * place
         scale = Scale(low, high, start, start + PANEL_PX)
-        x_axis(drawing, scale, TOP_PX - 4, bottom, "points lost")
+        svg.x_axis(drawing, scale, TOP_PX - 4, bottom, "points lost")
         drawing.text(start + PANEL_PX / 2, TOP_PX - 14, step, "middle")
         for row, of_score in enumerate(losses.values()):
             loss = of_score[place]

@@ -238,7 +238,9 @@ def loss_table(results: Results) -> Table:
         [task, f"{first.scores[task].percent:.1f}", *map(in_words, of_task), most_in(of_task)]
         for task, of_task in results.losses.items()
     ]
-    return Table(["points lost", first.cell.name, *results.preset.steps, "most in"], rows, overall=OVERALL in results.losses)
+    return Table(
+        ["points lost", first.cell.name, *results.preset.steps, "most in"], rows, overall=OVERALL in results.losses
+    )
 
 
 def notes_of(results: Results) -> list[str]:
@@ -277,13 +279,6 @@ def notes_of(results: Results) -> list[str]:
             "earlier turn, of those above 0. “better earlier”: answers that score less than at an earlier turn."
         )
     return notes
-
-
-def latex_of(results: Results, title: str) -> str:
-    """The tables as LaTeX."""
-    tables = tables_of(results).items()
-    of_tables = [table.latex(f"{title}: {heading}", f"tab:{heading.lower().replace(' ', '-')}") for heading, table in tables]
-    return "".join(f"{line}\n" for lines in of_tables for line in (*lines, ""))
 
 
 def markdown_of(results: Results, title: str) -> str:
