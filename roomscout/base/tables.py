@@ -12,9 +12,9 @@ from roomscout.base.text import csv_cell, escaped, escaped_text, in_latex
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-LONG_CELL, LONG_TABLE, WIDE_TABLE = 48, 40, 8
-"""In LaTeX, a column of texts with a cell of more characters wraps, a table of more rows breaks over pages, and one of
-more columns is set in small type with a word of its heads below the other."""
+LONG_CELL, LONG_TABLE, WIDE_TABLE = 48, 40, 60
+"""In LaTeX, a column of texts with a cell of more characters wraps, a table of more rows breaks over pages, and one
+with longer lines is set in small type with the words of its heads below each other."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class Table:
             rows[row][column] = rf"\textbf{{{rows[row][column]}}}"
         columns = self._latex_columns()
         narrow = []
-        if len(head) > WIDE_TABLE:
+        if max(map(len, self.lines())) > WIDE_TABLE:
             narrow = [r"\footnotesize\setlength{\tabcolsep}{3pt}"]
-            head = [_stacked(cell) for cell in head]
+            head = [_stacked(cell) for cell in self._texts[0]]
         lines = [" & ".join("--" if cell == "-" else cell for cell in row) + r" \\" for row in rows]
         if self.overall:
             lines.insert(-1, r"\midrule")
@@ -128,7 +128,7 @@ def latex_text(tables: Mapping[str, Table]) -> str:
 
 def _stacked(head: str) -> str:
     """A head in LaTeX with a word below the other, and "95 %" as one word."""
-    words = head.replace(r" \%", r"~\%").split(" ")
+    words = [in_latex(word) for word in re.split(" (?!%)", head)]
     stack = r"\\".join(words)
     return rf"\shortstack[r]{{{stack}}}" if len(words) > 1 else stack
 

@@ -1,16 +1,22 @@
 """`roomscout compare` and `roomscout leaderboard`, on real runs over ten rooms and on files of lmms-eval."""
 
+import contextlib
 import csv
 import io
 import json
+import os
+import pty
 import re
 import shutil
+import subprocess
+import sys
+import termios
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from conftest import RoomScans, made_once, only_run, room_scans, run_in_process
+from conftest import RoomScans, made_once, only_run, room_scans, run_in_process, run_main
 
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
@@ -180,6 +186,76 @@ def test_the_page_links_each_flip_to_its_question_in_both_reports(runs: dict[str
     for report, name in flips:
         path = (tmp_path / report).resolve()
         assert path.is_file() and (path.parent / "report_files" / "data" / f"{name}.js").is_file()
+
+
+def test_few_scenes_are_said_to_show_no_difference(runs: dict[str, Path], tmp_path: Path):
+    few = copy_with(runs["second"], tmp_path / "few", slice(0, 18))
+    page = tmp_path / "compare.html"
+    command = ["compare", str(runs["first"]), str(few), "--even-if", "questions", "--out", str(page)]
+    said = run_main(command).stdout
+    scenes = compared(runs["first"], few, even_if=("questions",)).scenes
+    assert scenes < 10
+    assert f"{scenes} scenes cannot show a difference: p cannot be below 0." in said and "take 10 scenes" in said
+    assert "no intervals" not in said
+    assert f"<p>{scenes} scenes cannot show a difference" in page.read_text()
+
+
+def test_the_page_has_the_protocol_once_and_no_warning_without_a_reason(runs: dict[str, Path], tmp_path: Path):
+    page = tmp_path / "compare.html"
+    assert run_main(["compare", str(runs["first"]), str(runs["second"]), "--out", str(page)]).returncode == 0
+    text = page.read_text()
+    assert text.count("temperature=") == 1 and 'class="missing"' not in text
+    command = ["compare", str(runs["first"]), str(runs["no_moves"]), "--even-if", "steps", "--out", str(page)]
+    assert run_main(command).returncode == 0
+    text = page.read_text()
+    assert text.count("temperature=") == 1 and text.count('class="missing"') == 1
+    assert "Protocol of A</dt><dd>steps=1</dd>" in text
+
+
+@pytest.mark.parametrize("verb", ["compare", "leaderboard"])
+def test_tables_are_written_as_latex_and_csv(verb: str, runs: dict[str, Path], tmp_path: Path):
+    outs = [tmp_path / "table.tex", tmp_path / "table.csv"]
+    folders = [str(runs["first"]), str(runs["second"])]
+    assert run_main([verb, *folders, "--out", *map(str, outs)]).returncode == 0
+    latex = outs[0].read_text()
+    assert latex.count(r"\toprule") == latex.count(r"\bottomrule") == 1 and "|" not in latex
+    rows = list(csv.DictReader(io.StringIO(outs[1].read_text())))
+    pair = compared(runs["first"], runs["second"]).pairs[0]
+    assert pair.overall is not None
+    if verb == "compare":
+        assert float(rows[-1]["difference"]) == pair.overall.percent
+        assert f"{pair.overall.percent:+.1f}".replace("-", "$-$") in latex
+    else:
+        best = max(overall(runs["first"]), overall(runs["second"]))
+        assert rf"\textbf{{{best:.1f}}}" in latex
+
+
+def test_the_leaderboard_has_columns_of_tasks_beside_the_overall(runs: dict[str, Path], tmp_path: Path):
+    out = tmp_path / "board.csv"
+    done = run_main(["leaderboard", str(runs["first"]), "--out", str(out)])
+    head = next(line for line in done.stdout.splitlines() if line.startswith("| model"))
+    assert head.startswith("| model | overall (%) | 95 % interval | obj. counting | room size | rel. dist. | failed |")
+    (row,) = csv.DictReader(io.StringIO(out.read_text()))
+    summary = RunReader(runs["first"]).summary
+    assert summary is not None
+    assert {name: float(row[f"task_{name}"]) for name in TASKS} == pytest.approx(summary.asked.tasks)
+
+
+def test_a_terminal_too_narrow_for_tasks_says_how_to_see_them(runs: dict[str, Path]):
+    """In a process of its own, whose output is a terminal of 100 columns."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 100))
+    command = [sys.executable, "-m", "roomscout", "leaderboard", str(runs["first"])]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment, cwd=Path(__file__).parents[2])
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # at its end
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    assert process.wait() == 0
+    assert b"obj. counting" not in said and b"wider than 100 columns: --out FILE.md" in said
 
 
 def with_failures(run: Path, target: Path, every: int = 4) -> Path:

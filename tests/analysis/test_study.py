@@ -254,6 +254,13 @@ def _ladder(tmp_path: Path, run: Path, shares: tuple[float, ...]) -> Any:
     return results_of(PRESETS["ladder"], folders)
 
 
+def test_a_study_writes_its_tables_as_latex_and_its_plot_as_svg_and_pdf(studied: Path):
+    latex = (studied / "study.tex").read_text()
+    assert latex.count(r"\toprule") == latex.count(r"\begin{tabular}") == 2
+    assert "var(" not in (studied / "study.svg").read_text()
+    assert b"/FontFile2" in (studied / "study.pdf").read_bytes()
+
+
 def test_a_step_is_named_only_if_its_interval_lies_above_the_next_one():
     def steps(*edges: tuple[float, float] | None) -> list[Estimate]:
         return [

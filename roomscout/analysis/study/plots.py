@@ -7,7 +7,7 @@ from roomscout.analysis.report.svg import Dot, Drawing, Scale, ticks, width_of, 
 from roomscout.analysis.study.tables import Losses, Results, in_words, most_in
 from roomscout.scoring.intervals import INTERVAL, Estimate
 
-PANEL_PX, GAP_PX, ROW_PX, TOP_PX = 132, 18, 24, 30
+PANEL_PX, GAP_PX, ROW_PX, TOP_PX = 132, 40, 24, 30
 """The sizes of the panels of a ladder."""
 TURN_STYLES = (("whisker", "dot"), ("ideal", "dot outside"), ("dotted", "dot plain"))
 """How the line and the points of each cell or series look."""
