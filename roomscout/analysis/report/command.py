@@ -11,11 +11,12 @@ from roomscout.analysis.compare.conditions import value_in_words
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pdf import PDF_NEEDS, write_plot
 from roomscout.analysis.report.scores import hardware_in_words
+from roomscout.analysis.report.svg import Drawing
 from roomscout.analysis.report.writer import log_report, page_values, write_report
 from roomscout.analysis.verbs import TABLE_SUFFIXES, add_run, chosen_run, require_own_place, table_text, write_text
 from roomscout.base.extras import require
 from roomscout.base.tables import Table
-from roomscout.base.text import RESULT, log_to_stream
+from roomscout.base.text import RESULT, counted, log_to_stream
 from roomscout.base.verbs import Parser
 from roomscout.runs import RunError
 from roomscout.runs.conditions import SHORT
@@ -61,14 +62,20 @@ def write_paper(run_folder: Path, out: Path) -> str:
     require_own_place(out, "report", "--plots")
     run = RunContents.read(run_folder.absolute())
     values = page_values(run, [run.answer(episode).entry for episode in run.episodes])
+    plots: dict[str, Drawing] = {}
     for plot in values["plots"]:
-        write_plot(plot.drawing, out / re.sub(r"\W+", "-", plot.title.lower()).strip("-"))
+        name = re.sub(r"\W+", "-", plot.title.lower()).strip("-")
+        if name in plots:
+            name += f"-{len(plots)}"
+        plots[name] = plot.drawing
+    for name, drawing in plots.items():
+        write_plot(drawing, out / name)
     tables = {name: (values[name], caption) for name, caption in TABLES.items() if values[name]}
     tables["appendix"] = (appendix_of(run), "Conditions, versions, hardware and cost")
     for name, (table, caption) in tables.items():
         for suffix in TABLE_SUFFIXES:
             write_text(out / f"{name}{suffix}", table_text(table, suffix, f"{caption}: {values['title']}"))
-    return f"{len(values['plots'])} plots (.svg, .pdf) and {len(tables)} tables ({', '.join(TABLE_SUFFIXES)})"
+    return f"{counted(len(plots), 'plot')} (.svg, .pdf), {counted(len(tables), 'table')} ({', '.join(TABLE_SUFFIXES)})"
 
 
 def appendix_of(run: RunContents) -> Table:

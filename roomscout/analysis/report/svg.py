@@ -180,7 +180,7 @@ class Drawing:
 
     @property
     def _box(self) -> str:
-        return f'viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(self.label)}"'
+        return f'viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(escaped(self.label))}"'
 
     def _elements(self, colours: Mapping[str, str]) -> str:
         groups = groupby(self.shapes, key=lambda shape: shape.look)
