@@ -225,18 +225,13 @@ def _element(shape: Outline | Disc | Words) -> str:
 
 def x_axis(drawing: Drawing, scale: Scale, top: float, bottom: float, label: str) -> None:
     """A horizontal axis at `bottom` with grid lines up to `top`, as many as have room for their numbers."""
-    values = next(
-        values
-        for most in (6, 5, 4, 3, 2, 1)
-        if most == 1 or _have_room(values := ticks(scale.low, scale.high, most), scale)
-    )
+    values = ticks(scale.low, scale.high)
+    for fewer in (5, 4, 3, 2, 1):
+        if len(values) * (width_of(map(number, values)) + 12) > scale.end - scale.start:
+            values = ticks(scale.low, scale.high, fewer)
     for value in values:
         drawing.line(scale(value), top, scale(value), bottom, "grid")
     steps_axis(drawing, scale, ((value, number(value)) for value in values), bottom, label)
-
-
-def _have_room(values: Sequence[float], scale: Scale) -> bool:
-    return len(values) * (width_of(map(number, values)) + 12) <= scale.end - scale.start
 
 
 def y_axis(drawing: Drawing, scale: Scale, values: Sequence[float], left: float, right: float, label: str) -> None:
