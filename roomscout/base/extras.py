@@ -16,9 +16,8 @@ EXTRA_OF = {  # the extra of pyproject.toml that installs a module
     "inspect_ai": "inspect",
 }
 INCLUDED = {"train": {"models", "paper"}, "quantize": {"models"}}  # the extras that an extra installs as well
-PACKAGE_OF = {  # what pip calls modules of another name
-    "qwen_vl_utils": "qwen-vl-utils", "pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai",
-}  # fmt: skip
+PACKAGE_OF = {"pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai"}
+"""What pip calls modules of another name."""
 FROM = {"gsplat": "gsplat on a machine with CUDA"}  # what pip takes for modules of no extra, if not their name
 
 

@@ -143,10 +143,10 @@ VERBS = {
         group="make",
     ),
     "report": Verb(
-        "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
+        "Show a run in a browser: scores, plots and all questions.",
         ("roomscout report runs/first", "roomscout report runs/first --plots paper"),
-        more="Writes a page that opens from disk alone. An unfinished run has one, too. With --plots, writes plots and "
-        "tables for a paper instead.",
+        more="Each question has its views, and its path on a map. Writes a page that opens from disk alone; an "
+        "unfinished run has one, too. With --plots, writes plots and tables for a paper instead.",
         target="roomscout.analysis.report.command:main",
         group="look",
     ),
@@ -197,10 +197,10 @@ VERBS = {
         group="compare",
     ),
     "leaderboard": Verb(
-        "Make a table of runs with scores by task, interval, protocol and cost, in Markdown, CSV and LaTeX.",
+        "Make a table of runs with score, interval, protocol and cost.",
         ("roomscout leaderboard runs/*_batched", "roomscout leaderboard runs/*_batched --out board.md board.csv"),
-        more="Prints one row per run, best first, as Markdown. Runs that must not be compared (other "
-        "questions, tasks, or protocol) stand in separate tables. Turns, tokens, seconds and cost are "
+        more="Prints one row per run, best first, as Markdown, with a column for each task. Runs that must not be "
+        "compared (other questions, tasks, or protocol) stand in separate tables. Turns, tokens, seconds and cost are "
         "per question.",
         target="roomscout.analysis.compare.leaderboard:main",
         group="compare",

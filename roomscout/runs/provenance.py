@@ -17,8 +17,8 @@ from roomscout.runs.conditions import SHORT, hash_of
 from roomscout.runs.records import RunFacts, Versions
 
 PACKAGES = (
-    "torch", "torchvision", "transformers", "tokenizers", "xgrammar", "openai", "open3d", "pyrender", "trimesh", "numpy",
-    "pillow",
+    "torch", "torchvision", "transformers", "tokenizers", "xgrammar", "openai", "open3d", "pyrender", "trimesh",
+    "numpy", "pillow",
 )  # fmt: skip
 
 

@@ -109,7 +109,11 @@ def _coverage_lines(pair: Pair, comparison: Comparison) -> list[str]:
 
 
 def _partial_lines(pair: Pair) -> list[str]:
-    return [f"the overall is a {pair.partial}"] if pair.partial else []
+    lines = [f"the overall is a {pair.partial}"] if pair.partial else []
+    headline = headline_of(pair.first.summary, pair.first.benchmark)
+    if headline and headline.left_out:
+        lines.append(f"the overall is{headline.without}")
+    return lines
 
 
 def _interval_lines(pair: Pair) -> list[str]:
@@ -349,20 +353,18 @@ def _flip_table(flips: Sequence[Flip], pair: Pair, out: Path) -> Table:
         key = flip.key
         names = " / ".join(dict.fromkeys(filter(None, (flip.first.folder, flip.second.folder))))
         asked = Markup("{} <small>{}</small>").format(escaped(key.question), escaped(names))
-        right = in_words_of(key.ground_truth, flip.first.ground_truth_text)
+        right = flip.first.truth_in_words or key.ground_truth
         first = _answer_cell(reports[0], flip.first, flip.before)
         second = _answer_cell(reports[1], flip.second, flip.after)
         rows.append([asked, right, first, second, key.question_type, key.scene_name])
     return Table(["Question", "Right", "A", pair.letter, "Type", "Scene"], rows, left=range(6))
 
 
-def in_words_of(answer: str, text: str) -> str:
-    """An answer with the text of its option, if it has one."""
-    return f"{answer}. {text}" if text else answer
-
-
 def _answer_cell(report: str, row: ResultRow, score: float) -> Markup:
-    text = escaped(in_words_of(value_in_words(row.answer), row.answer_text))
+    said = value_in_words(row.answer)
+    if row.answer_text:
+        said = row.answer_in_words
+    text = escaped(said)
     if report and row.folder:
         text = Markup('<a href="{}#{}">{}</a>').format(report, escaped(row.folder), text)
     return Markup("{} <small>score {:.3g}</small>").format(text, score)
