@@ -12,12 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
 
-from roomscout.base.text import LogFormatter, replace_unencodable
+from roomscout.base.text import LogFormatter, escaped, replace_unencodable
+from roomscout.base.waiting import show_steps
 from roomscout.runs import RunError
 
 if TYPE_CHECKING:
     from roomscout.agent.state import QuestionState
+
+log = logging.getLogger(__name__)
 
 OUR_LOGGER = "roomscout"
 TURNS_LOGGER = "roomscout.agent.turns"  # logs each reply and its action, at level DEBUG
@@ -42,6 +48,50 @@ def discard_output() -> None:
 
 
 console = _Console()
+
+
+def redraws() -> bool:
+    """Whether lines can be drawn again: not in a file, also with FORCE_COLOR, nor where TERM is dumb."""
+    return console.is_terminal and console.file.isatty() and not console.is_dumb_terminal
+
+
+def _has_size() -> bool:
+    return 0 not in os.get_terminal_size(sys.stdout.fileno())
+
+
+class _WaitingLine:
+    """The step that a command waits for: on a terminal a line that is replaced, elsewhere a log line for each step."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._logged: set[str] = set()
+
+    def begin(self) -> None:
+        """Show steps from now on."""
+        self._logged.clear()
+        if redraws() and _has_size():
+            # Libraries that are imported meanwhile would keep a redirected stderr.
+            self._live = Live(console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+        show_steps(self._show)
+
+    def end(self) -> None:
+        """Erase the line, and show no more steps."""
+        show_steps(None)
+        if self._live is not None:
+            self._live.stop()
+        self._live = None
+
+    def _show(self, what: str, about: str) -> None:
+        words = f"{what} {about}".rstrip()
+        if self._live is not None:
+            self._live.start()
+            self._live.update(Spinner("line", Text(escaped(words), overflow="ellipsis", no_wrap=True)), refresh=True)
+        elif what not in self._logged:  # of many scans, the first
+            self._logged.add(what)
+            log.info("%s", words)
+
+
+waiting_line = _WaitingLine()
 
 
 class _ConsoleHandler(logging.Handler):
@@ -169,9 +219,7 @@ def shows_pictures() -> bool:
     """Whether the terminal shows pictures: as pixels, or as coloured half blocks."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and console.is_terminal):  # it is asked how it shows them
         return False
-    if 0 in os.get_terminal_size(sys.stdout.fileno()):  # a terminal without a size has no room for a picture
-        return False
-    return os.environ.get("TERM") != "dumb" and console.color_system in ("256", "truecolor")
+    return _has_size() and os.environ.get("TERM") != "dumb" and console.color_system in ("256", "truecolor")
 
 
 def show_turn(state: "QuestionState", path: Path) -> None:

@@ -139,6 +139,7 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
         about = (*question.scene, question.question_type, question.id, question.question)
         log.debug(form, state.label, *about, *question.options, truth)
         initialize_question_state(state, run)
+    progress.begun()
     settle(admitted, run, progress)
     if admitted and run.prefetcher is not None:
         run.prefetcher.prepare(scheduler.upcoming())

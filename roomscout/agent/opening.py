@@ -10,6 +10,7 @@ from pathlib import Path
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.spec import RunSpec
+from roomscout.base.waiting import step
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import ScanLibrary, SceneLibrary, cache_for
 from roomscout.models.engines import make_backend
@@ -44,12 +45,14 @@ def open_run(spec: RunSpec) -> Opened:
             stack.callback(starting.close)
             if spec.engine.options is not None and spec.engine.server is None:
                 from roomscout.models.transformers import runner  # noqa: F401 (loads PyTorch)
-            renderer = starting.renderer()
+            with step("Starting the renderer"):
+                renderer = starting.renderer()
             stack.callback(renderer.close)
             library = _library_of(spec, renderer, stack)
         policy = _policy_of(spec, stack)
         if spec.world.makes_scans:
-            spec.questions.benchmark.make(spec.questions.here)
+            with step("Making the scans that are missing"):
+                spec.questions.benchmark.make(spec.questions.here)
         return Opened(library, policy, stack.pop_all())
 
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 
 from roomscout.agent.budget import Budget
-from roomscout.agent.console import console
+from roomscout.agent.console import console, redraws, waiting_line
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.runs.prices import in_money
 from roomscout.runs.records import ResultRow
@@ -52,8 +52,6 @@ class Progress:
         self._in_notebook = shown and console.is_jupyter
         self._cell: DisplayHandle | None = None
         self._drawn_at = -math.inf
-        # Lines are not drawn again in a file, also with FORCE_COLOR, nor where TERM is dumb.
-        redraws = shown and console.is_terminal and console.file.isatty() and not console.is_dumb_terminal
         self._bar = RichProgress(
             TextColumn(self._noun, markup=False),
             BarColumn(),
@@ -61,7 +59,7 @@ class Progress:
             TextColumn("{task.fields[score]}", markup=False),
             TimeRemainingColumn(),
             console=console,
-            disable=not redraws,
+            disable=not (shown and redraws()),
         )
         self._has_bar = not self._bar.disable or self._in_notebook
         self._level = logging.INFO if shown and not self._has_bar else logging.DEBUG
@@ -75,7 +73,6 @@ class Progress:
         self._task = self._bar.add_task("", total=total * turns_each, completed=completed, score=self._beside_bar)
 
     def __enter__(self) -> Self:
-        self._bar.start()
         if self._in_notebook:
             from IPython.display import DisplayHandle
 
@@ -85,6 +82,11 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
+
+    def begun(self) -> None:
+        """The first questions have begun: show the bar in place of what the command waited for."""
+        waiting_line.end()
+        self._bar.start()
 
     def turn_taken(self) -> None:
         """Count one more turn of a question in progress."""

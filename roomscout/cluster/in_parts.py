@@ -153,6 +153,7 @@ class Parts:
         calls = {part: (values_of_part(self.run, str(part), root, file), probe, retries) for part in left}
         questions = self.run.questions
         with Progress(questions.episodes, rows, bar, benchmark=questions.benchmark) as progress:
+            progress.begun()
             watch = Watch(run_log, progress, retries)
             for ended in workers.outcomes("answer", calls):
                 raise_if_interrupted()

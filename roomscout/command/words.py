@@ -2,15 +2,17 @@
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.console import log_to_console
+from roomscout.agent.console import log_to_console, waiting_line
 from roomscout.base.errors import UsageError, flag
 from roomscout.base.text import RESULT
 from roomscout.base.verbs import Parser
+from roomscout.base.waiting import step
 from roomscout.edge.flags import Given, flags_parser, read_flags, read_words, with_axes
 from roomscout.edge.settings import DEFAULTS, VERB_WORDS, Settings, flags_giving
 
@@ -103,6 +105,21 @@ def show_help(usage: str, about: str, sections: Sequence[str], takes: Sequence[s
 def print_lines(settings: Settings, at_least: int = RESULT) -> None:
     """Print log lines from now on as the settings say, and those of a level in any case."""
     log_to_console(min(at_least, LEVELS[settings.log_level]))
+
+
+@contextmanager
+def waiting(given: Given, what: str) -> Iterator[None]:
+    """Say inside this block, until the first turn, what the command waits for, at first `what`; not if only results are
+    printed. What takes seconds to import is imported inside it."""
+    level = given.settings.get("log_level", Settings.log_level)
+    if level in LEVELS and LEVELS[level] < RESULT:
+        log_to_console(LEVELS[level])
+        waiting_line.begin()
+    try:
+        with step(what):
+            yield
+    finally:
+        waiting_line.end()
 
 
 def in_verbs(argv: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from roomscout import UpAxis
 from roomscout.base.shots import VIEW
+from roomscout.base.waiting import step
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame, Start
@@ -176,11 +177,13 @@ class ScanLibrary:
             return self._first_views[place]
 
     def _load_first_view(self, path: Path, frame: ScanFrame, start: Start | None) -> FirstView:
-        scene = self._scenes.get(path, frame.up_axis, frame.scale)
-        self._fingerprint(path)  # hash the file now, while it is in the page cache
-        if start is not None:
-            return draw_start(scene, start, self.renderer, self.camera)
-        return draw_first_view(scene, self.renderer, self.camera)
+        with step("Loading the scan", path.name):
+            scene = self._scenes.get(path, frame.up_axis, frame.scale)
+            self._fingerprint(path)  # hash the file now, while it is in the page cache
+        with step("Drawing the first view"):
+            if start is not None:
+                return draw_start(scene, start, self.renderer, self.camera)
+            return draw_first_view(scene, self.renderer, self.camera)
 
     def _fingerprint(self, path: Path) -> str:
         if path not in self._sha256:

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roomscout.base.waiting import step
 from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
@@ -23,23 +25,26 @@ def make_backend(
     """A ready backend: behind `server`'s URLs, in its own `vllm` server, or in this process; raises ModelError.
     "embedded" is the included explorer, anything else a hub id, a folder, or a server's name for a model."""
     if server is not None:
-        from roomscout.models.openai.backend import OpenAIBackend  # imports the client, which takes a second
+        with step("Connecting to", ", ".join(server.urls)):
+            from roomscout.models.openai.backend import OpenAIBackend  # imports the client, which takes a second
 
-        return OpenAIBackend(checkpoint_of(model), options, server)
+            return OpenAIBackend(checkpoint_of(model), options, server)
     checkpoint = checkpoint_of(model, options.revision)
     if vllm is not None:
-        from roomscout.models.vllm.backend import VllmBackend
+        with step("Starting vLLM with", Path(checkpoint).name):
+            from roomscout.models.vllm.backend import VllmBackend
 
-        return VllmBackend(checkpoint, options, vllm)
+            return VllmBackend(checkpoint, options, vllm)
     return TransformersBackend.from_checkpoint(checkpoint, options)
 
 
 def known_checkpoint(checkpoint: str, device: str, dtype: str, engine: str = "transformers") -> "Checkpoint":
     """What a checkpoint says of itself, and on a device, where an engine loads it; raises ModelError."""
     existing_source(checkpoint)  # a wrong name is refused before seconds of imports
-    from roomscout.models.transformers.footprint import Checkpoint
+    with step("Checking", Path(checkpoint).name):
+        from roomscout.models.transformers.footprint import Checkpoint
 
-    return Checkpoint(checkpoint, device, dtype, engine == "transformers")
+        return Checkpoint(checkpoint, device, dtype, engine == "transformers")
 
 
 class CallableBackend(Backend):

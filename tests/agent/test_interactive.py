@@ -67,6 +67,42 @@ def test_without_pictures_the_file_of_each_view_is_named(one_scan: Path, tmp_pat
     assert " sees " not in (run / "run.log").read_text()
 
 
+STEPS = ("Reading the question", "Starting the renderer", "Loading the scan", "Drawing the first view")
+ERASED = "\x1b[1A\x1b[2K"  # what rich writes when a line that is replaced ends
+
+
+def test_what_a_command_waits_for_is_one_line_until_the_first_turn(one_scan: Path, tmp_path: Path):
+    shown = Terminal([sys.executable, "-m", "roomscout", "ask", str(one_scan), *ask(one_scan, tmp_path)[2:]])
+    assert shown.status() == 0
+    before, after = shown.text.split(ERASED)
+    found = [before.index(step) for step in STEPS]
+    assert found == sorted(found) and before.count("\n") == 1, "the last line is left to be erased"
+    assert not any(step in after for step in STEPS) and "turn 0 sees" in after
+
+
+@pytest.mark.parametrize("flags", [["--questions", "absent.jsonl"], ["--steps", "0", "--moves", "spin"]])
+def test_the_line_is_gone_when_an_error_is_shown(flags: list[str], tmp_path: Path):
+    shown = Terminal([sys.executable, "-m", "roomscout", "eval", "--log-root", str(tmp_path), *flags])
+    assert shown.status() == 2
+    line, after = shown.text.split(ERASED)
+    assert "Reading questions" in line and after.startswith("error: ")
+
+
+@pytest.mark.parametrize("verb", ["ask", "eval", "play", "resume"])
+def test_the_line_does_not_wait_for_libraries(verb: str):
+    code = f"import sys; from roomscout.command.verbs import VERBS; VERBS[{verb!r}].load(); print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"scipy", "torch", "transformers", "open3d", "trimesh", "PIL"} & set(imported)
+
+
+@pytest.mark.parametrize("level", ["info", "result"])
+def test_in_a_log_each_step_has_one_line_unless_only_results_are_printed(rooms: RoomScans, tmp_path: Path, level: str):
+    flags = rooms.flags(tmp_path, "--log-level", level, "--policy", "random", "--steps", "1", "--no-report")
+    lines = run_main(flags).stdout.splitlines()
+    steps = [line for line in lines if line.startswith(("Reading questions", *STEPS[1:]))]
+    assert len(steps) == (4 if level == "info" else 0) and lines[: 1 if steps else 0] == steps[:1]
+
+
 class Terminal:
     """A command on a pseudo-terminal."""
 

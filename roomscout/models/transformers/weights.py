@@ -1,6 +1,7 @@
 """The one check of a checkpoint, of all that is known without its weights, and the loading of what has passed it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from logging import getLogger
@@ -17,6 +18,7 @@ from transformers.quantizers.auto import get_hf_quantizer
 from transformers.utils import logging
 
 from roomscout.base.text import counted, json_in
+from roomscout.base.waiting import step
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers import loading
@@ -101,30 +103,57 @@ def load_checkpoint(
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """The model in eval mode and the processor of a checkpoint (hub id or folder), with its weights as `quantize` says;
     raises ModelError for one that is missing, gated, unreachable, broken or unsupported."""
-    config = loading.checkpoint_config(model)
-    if quantize is not None and getattr(config, "quantization_config", None):
-        raise ModelError(f"{model} has quantized weights already: leave it out", setting="quantize")
-    logging.disable_progress_bar()
-    processor = loading.checkpoint_processor(model)
-    check_checkpoint(model, config, processor, device)
-    source, revision = loading.located(model)
-    with in_one_sentence(model):
-        loaded, info = AutoModelForImageTextToText.from_pretrained(
-            source,
-            **revision,
-            dtype=dtype,
-            device_map={"": device},
-            **quantization(quantize, dtype),
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            trust_remote_code=False,
-        )
+    name = Path(model).name
+    with step("Loading", name) as say:
+        config = loading.checkpoint_config(model)
+        if quantize is not None and getattr(config, "quantization_config", None):
+            raise ModelError(f"{model} has quantized weights already: leave it out", setting="quantize")
+        logging.disable_progress_bar()
+        processor = loading.checkpoint_processor(model)
+        files = check_checkpoint(model, config, processor, device).files
+        source, revision = loading.located(model)
+        with in_one_sentence(model), _files_counted(files, lambda how_far: say(f"{name}: {how_far}")):
+            loaded, info = AutoModelForImageTextToText.from_pretrained(
+                source,
+                **revision,
+                dtype=dtype,
+                device_map={"": device},
+                **quantization(quantize, dtype),
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                trust_remote_code=False,
+            )
     _require_fitting(model, _misfits_in(info))  # of a download
     for module in loaded.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             # Packing fails for shapes such as those of Qwen3-VL's image encoder, and makes CPUs compute in bfloat16.
             module.support_avx512bf16_for_cpu = False
     return loaded.eval(), processor
+
+
+@contextmanager
+def _files_counted(files: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Say in this block how many of the files with weights are loaded, by the share of the weights that are."""
+
+    def counted_weights(weights: list[Any]) -> Iterator[Any]:
+        said = 0
+        for loaded, weight in enumerate(weights):
+            file = 1 + files * loaded // len(weights)
+            if file > said:
+                say(f"{file} of {counted(files, 'file')}")
+            said = file
+            yield weight
+
+    def bar_of(make_bar: Callable[..., Any], values: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if files and options.get("desc") == "Loading weights":
+            return counted_weights([*values[0]])
+        return make_bar(*values, **options)
+
+    before = logging.set_tqdm_hook(bar_of)
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)
 
 
 def quantization(quantize: str | None, dtype: torch.dtype) -> dict[str, BitsAndBytesConfig]:
