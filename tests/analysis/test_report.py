@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import OpenPage
+from browsing import PHONE, OpenPage
 from conftest import RoomScans, made_once, run_in_process
 from planned import settings_of
 
@@ -26,6 +26,7 @@ from roomscout.envs.actions import CameraAction
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.top_down import PlanArea
+from roomscout.runs.export import ONLY_WITH
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
 from roomscout.scoring.intervals import INTERVAL
@@ -99,6 +100,8 @@ def test_a_question_page_shows_what_was_asked_seen_said_and_done(one_run: Path, 
     shown = opened(reported, f"#{row.folder}")
     assert shown.heading() == row.folder
     assert shown.page.inner_text(".asked") == row.question
+    text = shown.page.inner_text("#question .columns")
+    assert f"{one_run.name}/{row.folder}" in text and str(one_run.parent) not in text
     turns = RunReader(one_run).turns(row.episode)
     assert shown.page.locator(".turn").count() == len(turns) == row.turns
     assert shown.page.locator(".turn h3").all_inner_texts() == [
@@ -289,6 +292,32 @@ def test_a_report_begins_with_how_good_the_run_is_and_its_warnings(copied: Path,
     assert shown.inner_text(".lead").startswith(percent)
     assert f"Not better than this baseline: most frequent answer, {percent}." in shown.inner_text(".lead")
     assert text.index("No reply could be read") < text.index("Before you compare")
+
+
+def test_what_only_equal_runs_share_is_no_warning(copied: Path, opened: Any, tmp_path: Path):
+    summary = json.loads((copied / "summary.json").read_text())
+    warnings = [f"The model was given a path: {ONLY_WITH} had it too", "no reply could be read"]
+    (copied / "summary.json").write_text(json.dumps(summary | {"warnings": warnings}))
+    shown = opened(write_report(copied, tmp_path / "report.html").path).page
+    assert shown.locator(".missing").all_inner_texts() == ["No reply could be read"]
+    assert shown.inner_text(".cautions li") == f"{warnings[0]}."
+
+
+def test_no_heading_of_the_table_is_cut(reported: Path, opened: Any):
+    page = opened(reported, viewport={"width": 1280, "height": 800}).page
+    page.wait_for_selector("#table .tabulator-row")
+    titles = page.locator(".tabulator-col-title")
+    assert not titles.evaluate_all("all => all.filter((each) => each.scrollWidth > each.clientWidth)")
+    assert "Answer given" in [" ".join(text.split()) for text in titles.all_inner_texts()]
+
+
+def test_a_phone_folds_all_but_scores_and_questions_and_a_link_unfolds(reported: Path, opened: Any):
+    page = opened(reported, **PHONE).page
+    page.wait_for_selector("#table .tabulator-row")
+    assert page.evaluate("document.documentElement.scrollHeight") < 3000
+    assert page.locator("details.fold[open]").count() == 0 < page.locator("details.fold").count()
+    page.click("nav a[href='#plots']")
+    page.locator("#plots svg").first.wait_for(state="visible")
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,9 @@ def test_a_folder_of_runs_is_a_list_that_opens_each_report(one_run: Path, tmp_pa
     texts = {name: next(row for row in rows if name in row) for name in names}
     assert summary is not None and f"{summary.asked.overall:.1f}" in texts["done"]
     assert "19 of 21" in texts["going & <b>on"]
+    started = RunReader(done).facts.started[:10]
+    assert texts["done"].count(started) == 1 and "Most frequent answer" in texts["done"]
+    assert "21 questions" in texts["done"] and RunReader(done).facts.questions_sha256[:8] not in texts["done"]
     assert "run.json is damaged" in texts["broken"]
     going.finish()
     shown.until("document.querySelector('tbody').textContent.includes('20 of 21')")

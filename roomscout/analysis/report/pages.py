@@ -86,11 +86,12 @@ def page_of(answer: AnswerContents, run: RunContents, plans: FloorPlans, link: L
     if sight is not None and sight.verdict is not None:
         in_view = sight.verdict.replace("_", " ") + (f": {sight.in_words}" if sight.objects else "")
     replay = ["roomscout", "replay", str(run.folder), str(answer.episode)]
+    folder = run.folder_of(answer.episode).relative_to(run.folder.parent)
     in_scan = answer.turns and run.facts.frames is None
     return {
         **answer_values(answer),
         "cost": _cost(answer, run.facts.price),
-        "folder": str(run.folder_of(answer.episode)),
+        "folder": str(folder),
         "replay": None,
         "replay_command": shlex.join(replay) if in_scan else "",
         "map": drawn,

@@ -25,6 +25,7 @@ from roomscout.base.pictures import PictureError, data_url, opened
 from roomscout.base.text import RESULT, capitalized, escaped_text, listed
 from roomscout.runs import RunError
 from roomscout.runs.costs import total
+from roomscout.runs.export import ONLY_WITH
 from roomscout.runs.hardware import hardware_of
 from roomscout.runs.sights import SIGHTS
 from roomscout.scoring.agreement import agreement_lines, people_table
@@ -185,7 +186,7 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
     """What the template shows of a run, apart from the addresses of its assets."""
     facts = scores.facts_in_words(run)
     summary = run.summary
-    without = run.headline.without if run.headline else ""
+    comparability = [line for line in summary.warnings if ONLY_WITH in line]
     outcomes = {entry.outcome for entry in entries}
     sights = {entry.sight for entry in entries}
     sessions = summary.sessions
@@ -204,12 +205,12 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "datasets": scores.dataset_table(summary),
         "further": scores.further_tables(run),
         "by_sight": scores.sight_table(summary),
-        "warnings": [capitalized(line) for line in (*summary.warnings, *summary.errors)],
+        "warnings": [capitalized(line) for line in (*summary.warnings, *summary.errors) if line not in comparability],
         "judge_command": scores.judge_command(run),
         "no_truth": bool(run.rows) and all(row.ground_truth is None for row in run.rows.values()),
         "scored": summary.asked.scored,
         "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
-        "cautions": scores.cautions(run),
+        "cautions": [*(f"{line}." for line in comparability), *scores.cautions(run)],
         "missing": missing,
         "logged": [line for line in run.logged if capitalized(line) not in map(capitalized, summary.warnings)],
         "agreement": agreement_lines(replace(summary, annotators={})),

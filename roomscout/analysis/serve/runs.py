@@ -15,17 +15,18 @@ from typing import Any
 from urllib.parse import quote
 
 from roomscout.analysis.report.contents import RunContents
-from roomscout.analysis.report.scores import about_in_words
+from roomscout.analysis.report.scores import lead_of
 from roomscout.analysis.report.writer import style_addresses, templates
 from roomscout.analysis.serve.live import LiveRun, Progress, Stamp, asset, journals_of, stamps_of
 from roomscout.analysis.titles import answering, asked_in_words, controls_of
 from roomscout.analysis.verbs import add_run, chosen_run
 from roomscout.base.interrupts import acted_on_interrupt
 from roomscout.base.tables import interval_in_words
-from roomscout.base.text import log_to_stream
+from roomscout.base.text import counted, log_to_stream
 from roomscout.base.verbs import Parser
 from roomscout.base.web import ADDRESS, Page, Site, server_on
 from roomscout.runs import RunError
+from roomscout.runs.prices import in_money
 from roomscout.runs.reader import run_folders
 
 log = logging.getLogger(__name__)
@@ -42,13 +43,16 @@ class ListedRun:
     address: str  # of its report
     trouble: str = ""  # why it cannot be read; only the fields above are then known
     title: str = ""  # its name, or what answered which questions
-    about: str = ""  # see `about_in_words`
+    about: str = ""  # what answered, its folder and cost, as far as the title lacks them
     badges: tuple[str, ...] = ()  # its controls, and which part of a run it is
     started: str = ""  # day and minute
+    questions: str = ""  # which they are
+    number: str = ""  # how many
     fingerprint: str = ""  # of its questions, shortened
     overall: str = ""  # in percent; empty if nothing is scored
     interval: str = ""  # of the overall; empty without one
     label: str = ""  # what the overall is
+    baselines: tuple[tuple[str, str], ...] = ()  # their names and overalls in percent
     progress: Progress | None = None  # as it is now
 
 
@@ -121,17 +125,25 @@ def _row_of(run: RunContents, address: str) -> ListedRun:
     facts = run.facts
     headline = run.headline
     interval = run.summary.interval("overall")
+    lead = lead_of(run)
+    folder = run.folder.name
+    cost = run.summary.cost
+    money = f"cost {in_money(cost.money)}" if cost and cost.money is not None else ""
+    about = (answering(facts) if facts.name else "", "" if folder == facts.name else folder, money)
     return ListedRun(
-        run.folder.name,
+        folder,
         address,
         title=facts.name or f"{answering(facts)} · {asked_in_words(facts, run.benchmark)}",
-        about=about_in_words(run),
+        about=" · ".join(filter(None, about)),
         badges=tuple(filter(None, (*controls_of(facts), str(facts.part or "")))),
         started=facts.started[:16].replace("T", " "),
+        questions=asked_in_words(facts, run.benchmark),
+        number=counted(facts.questions, "question"),
         fingerprint=facts.questions_sha256[:8],
         overall=f"{headline.percent:.1f}" if headline else "",
         interval=interval_in_words(interval) if interval else "",
-        label=headline.label + headline.without if headline else "",
+        label=str(asked.label or ""),
+        baselines=tuple(lead["beside"]) if lead else (),
     )
 
 

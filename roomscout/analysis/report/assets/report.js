@@ -141,7 +141,7 @@ const roomscout = (() => {
     ];
     table = new Tabulator(holder, {
       data: rows, index: "name", maxHeight: "75vh", layout: "fitColumns", responsiveLayout: "hide", columns,
-      placeholder: "No answer passes the filters.", selectableRows: false,
+      placeholder: "No answer passes the filters.", selectableRows: false, columnDefaults: { headerWordWrap: true },
       initialSort: columns.some((each) => each.field === column) ? [{ column, dir: direction === "desc" ? "desc" : "asc" }] : [],
     });
     table.on("rowClick", (event, row) => { if (!event.target.closest("a")) location.hash = row.getData().name; });
@@ -321,7 +321,7 @@ const roomscout = (() => {
   }
 
   function show(name, data) {
-    page.replaceChildren(bar(name), element("h1", { tabindex: "-1" }, name), element("p", { class: "about" }, data.type), summary(data),
+    page.replaceChildren(bar(name), element("h1", { tabindex: "-1" }, name), element("p", { class: "about" }, data.type), summary(name, data),
       element("h2", {}, "Turns"), element("ol", { class: "turns" }, ...data.turns.map(cardOf)));
     scrollTo({ top: 0, behavior: "instant" });
     page.querySelector("h1").focus({ preventScroll: true });
@@ -330,7 +330,7 @@ const roomscout = (() => {
   /* Shows what has changed of a question that is open, and leaves its other turns as they are. */
   function refresh(name, data) {
     page.querySelector("nav").replaceWith(bar(name));
-    page.querySelector(".columns").replaceWith(summary(data));
+    page.querySelector(".columns").replaceWith(summary(name, data));
     const list = page.querySelector(".turns");
     data.turns.map(cardOf).forEach((made, at) => {
       if (at >= list.children.length) list.append(made);
@@ -339,7 +339,7 @@ const roomscout = (() => {
   }
 
   /* The question with its answer, and the map. */
-  function summary(data) {
+  function summary(name, data) {
     const facts = element("dl", {});
     const fact = (label, value, css) => { if (value !== "" && value !== null) facts.append(element("dt", {}, label), element("dd", { class: css || null }, value)); };
     const score = data.score === null ? "" : `, score ${fixed(data.score, 2)}`;
@@ -358,7 +358,11 @@ const roomscout = (() => {
     fact("Id", data.id);
     fact("Folder", data.folder);
     if (data.replay) fact("In 3D", element("a", { href: data.replay }, "Replay"));
-    else if (data.replay_command) fact("In 3D", document.getElementById("index") ? element("span", {}, "With the run folder: ", element("code", {}, data.replay_command)) : element("code", {}, data.replay_command));
+    else if (data.replay_command) {
+      const [run] = data.folder.split("/");
+      const command = element("code", { title: data.replay_command }, `roomscout replay ${run} ${name}`);
+      fact("In 3D", document.getElementById("index") ? element("span", {}, "With the run folder: ", command) : command);
+    }
     const options = data.options.map(([text, given, right]) => element("li", { class: [given ? "is-given" : "", right ? "is-right" : ""].join(" ").trim() || null }, text,
       given ? element("em", {}, "given") : null, right ? element("em", {}, "right answer") : null));
     const about = element("div", {}, element("p", { class: "asked" }, data.question || "The text of this question is not recorded."),
@@ -512,7 +516,21 @@ const roomscout = (() => {
     }
   });
 
+  /* Folds what a phone has no room for; a link to a section unfolds it. */
+  function fold() {
+    const parts = [...run.querySelectorAll("details.fold")];
+    if (matchMedia("(max-width: 760px)").matches) {
+      for (const part of parts) part.open = false;
+    }
+    run.addEventListener("click", (event) => {
+      const link = event.target.closest('nav a[href^="#"]');
+      const part = link && document.querySelector(`${link.hash} > details.fold`);
+      if (part) part.open = true;
+    });
+  }
+
   addEventListener("DOMContentLoaded", () => {
+    fold();
     const inline = document.getElementById("index");
     if (inline) index(JSON.parse(inline.textContent));
   });
