@@ -33,9 +33,10 @@ def step(what: str, about: str = "") -> Iterator[Callable[[str], None]]:
 
     def say(about: str) -> None:
         with _steps.lock:
-            _steps.begun.pop(key, None)
+            is_new = _steps.begun.pop(key, None) != (what, about)
             _steps.begun[key] = (what, about)
-            _steps.show_last()
+            if is_new:
+                _steps.show_last()
 
     say(about)
     try:

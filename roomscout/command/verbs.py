@@ -132,7 +132,8 @@ VERBS = {
     "preview": Verb(
         "Draw the first view and a plan of scans, and say what is wrong.",
         ("roomscout preview room.ply", "roomscout preview --questions rooms/questions.jsonl --scan-root rooms"),
-        more="Takes the scans that you name, or all that a question file or a benchmark asks about.",
+        more="Takes the scans that you name, or all that a question file or a benchmark asks about. With questions, "
+        "the plans show where they start, and where photos to be found were taken.",
         target="roomscout.command.preview:main",
         group="look",
     ),

@@ -135,19 +135,16 @@ def load_checkpoint(
 def _files_counted(files: int, say: Callable[[str], None]) -> Iterator[None]:
     """Say in this block how many of the files with weights are loaded, by the share of the weights that are."""
 
-    def counted_weights(weights: list[Any]) -> Iterator[Any]:
-        said = 0
-        for loaded, weight in enumerate(weights):
-            file = 1 + files * loaded // len(weights)
-            if file > said:
-                say(f"{file} of {counted(files, 'file')}")
-            said = file
-            yield weight
-
     def bar_of(make_bar: Callable[..., Any], values: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if files and options.get("desc") == "Loading weights":
-            return counted_weights([*values[0]])
-        return make_bar(*values, **options)
+        if not files or options.get("desc") != "Loading weights":
+            return make_bar(*values, **options)
+        weights = list(values[0])
+
+        def loaded(place: int) -> Any:
+            say(f"{1 + files * place // len(weights)} of {counted(files, 'file')}")
+            return weights[place]
+
+        return map(loaded, range(len(weights)))
 
     before = logging.set_tqdm_hook(bar_of)
     try:
