@@ -4,13 +4,10 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 
 from roomscout.base.files import FileRefused, not_fetched, require_regular
 from roomscout.rendering.geometry import Geometry, SceneError
-from roomscout.rendering.gltf import read_gltf
-from roomscout.rendering.obj import read_obj
-from roomscout.rendering.pcd import read_pcd
-from roomscout.rendering.ply import read_ply
 
 _log = logging.getLogger(__name__)
 
@@ -66,13 +63,15 @@ def reader_of(path: Path) -> Callable[[Path], Geometry]:
             raise SceneError(f"{path} is a {ending} file: rename it to {path.with_suffix(ending).name}")
     if suffix not in READERS:
         raise SceneError(f"{path} is not a scan that can be read: its name must end in {', '.join(READERS)}")
-    return READERS[suffix]
+    reader: Callable[[Path], Geometry] = resolve_name(f"roomscout.rendering.{READERS[suffix]}")
+    return reader
 
 
-READERS: dict[str, Callable[[Path], Geometry]] = {
-    ".ply": read_ply,
-    ".pcd": read_pcd,
-    ".glb": read_gltf,
-    ".gltf": read_gltf,
-    ".obj": read_obj,
+READERS = {
+    ".ply": "ply:read_ply",
+    ".pcd": "pcd:read_pcd",
+    ".glb": "gltf:read_gltf",
+    ".gltf": "gltf:read_gltf",
+    ".obj": "obj:read_obj",
 }
+"""The reader of each suffix, imported when it is used: reports need none."""

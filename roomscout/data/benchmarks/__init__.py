@@ -7,7 +7,6 @@ from pathlib import Path
 from roomscout.base.loading import NotLoadable, load_attribute
 from roomscout.base.text import on_disk
 from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType
-from roomscout.data.benchmark_folders import BENCHMARK_YAML, read_benchmark
 from roomscout.data.benchmark_names import DEFAULT, ELSEWHERE, benchmark_names
 
 __all__ = ["DEFAULT", "Benchmark", "BenchmarkError", "QuestionType", "benchmark_names", "find_benchmark"]
@@ -31,6 +30,8 @@ def find_benchmark(name: str) -> Benchmark:
     if name in benchmark_names():
         module = ELSEWHERE.get(name, f"{__name__}.{name.replace('-', '_')}")
         return importlib.import_module(module).BENCHMARK
+    from roomscout.data.benchmark_folders import BENCHMARK_YAML, read_benchmark  # which brings YAML
+
     folder = on_disk(Path(name).expanduser())
     if folder.is_dir():
         try:
