@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -343,9 +345,19 @@ def test_the_warnings_of_the_run_come_first_and_those_of_its_scans_before_others
     with (run / "run.log").open("a") as log:
         log.write("11-27 10:00:00 WARNING [Q001] something about one question\n")
         log.write("11-27 10:00:00 WARNING the server was slow\n")
+        log.write("11-27 10:00:00 ERROR The budget of 1 is spent; finished turns are on disk. To resume:\n")
         log.write("11-27 10:00:01 WARNING room.ply: it seems to lie on its side: add --up-axis y\n" * 2)
     page = write_report(run).path.read_text()
     found = [page.find(text) for text in ("add --up-axis y", "the server was slow", ">Scores and setup</h2>")]
     assert (
         -1 < found[0] < found[1] < found[2] and page.count("add --up-axis y") == 1 and "about one question" not in page
     )
+    assert "is spent" not in page, "the run was resumed since"
+
+
+def test_a_report_whose_plans_are_drawn_loads_nothing_for_scans(one_run: Path, tmp_path: Path):
+    written = write_report(one_run, tmp_path / "report.html")
+    code = "import sys; from roomscout.command.main import main; main(sys.argv[1:]); print(*sys.modules)"
+    command = [sys.executable, "-c", code, "report", str(one_run), "--out", str(written.path)]
+    imported = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert not {"open3d", "trimesh", "scipy", "torch", "yaml", "rich", "roomscout.rendering.gltf"} & set(imported)
