@@ -70,8 +70,8 @@ class _WaitingLine:
         """Show steps from now on."""
         self._logged.clear()
         if redraws() and _has_size():
-            # Libraries that are imported meanwhile would keep a redirected stderr.
-            self._live = Live(console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+            # What libraries print meanwhile is above the line; stderr in a file stays there.
+            self._live = Live(console=console, transient=True, redirect_stderr=sys.stderr.isatty())
         show_steps(self._show)
 
     def end(self) -> None:
