@@ -187,6 +187,7 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
     facts = scores.facts_in_words(run)
     summary = run.summary
     comparability = [line for line in summary.warnings if ONLY_WITH in line]
+    without = run.headline.without if run.headline else ""
     outcomes = {entry.outcome for entry in entries}
     sights = {entry.sight for entry in entries}
     sessions = summary.sessions

@@ -142,7 +142,7 @@ def _row_of(run: RunContents, address: str) -> ListedRun:
         fingerprint=facts.questions_sha256[:8],
         overall=f"{headline.percent:.1f}" if headline else "",
         interval=interval_in_words(interval) if interval else "",
-        label=str(asked.label or ""),
+        label=headline.label + headline.without if headline else "",
         baselines=tuple(lead["beside"]) if lead else (),
     )
 
