@@ -60,6 +60,10 @@ class Site:
     errors: ClassVar[tuple[type[Exception], ...]] = ()
     takes_posts: ClassVar[bool] = False
 
+    def refusal(self) -> Page:
+        """What is at every address without one of the tokens."""
+        return Page(b"Open this page at the address with the token that the command printed.", TEXT, status=403)
+
     def page(self, path: list[str], query: dict[str, str]) -> Page | None:
         """The page for decoded path segments, the last empty for a folder, and the parameters; None if unknown."""
         raise NotImplementedError
@@ -150,8 +154,7 @@ class _Requests(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(text).items()}
         token = query.get("token", "").encode()
         if self.keys and not any(hmac.compare_digest(token, key) for key in self.keys):
-            why = b"Open this page at the address with the token that the command printed."
-            self._send(Page(why, TEXT, status=403))
+            self._send(self.pages.refusal())
             return
         if not self.keys and self.headers.get("Host", "").rsplit(":", 1)[0].lower() not in HOSTS:
             self._send(Page(b"Open this page as http://localhost or http://127.0.0.1.", TEXT, status=403))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.play.policy import HUMAN, HumanPolicy
+from roomscout.agent.play.texts import Texts
 from roomscout.agent.policies import Policy, named_policy, policy_name
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.spec import QuestionSpec
@@ -106,7 +107,8 @@ def _named_policy(settings: Settings, questions: QuestionSpec) -> Policy:
         policy = named_policy(str(settings.policy), settings.seed)
     else:
         host, _, port = settings.address.rpartition(":")
-        policy = HumanPolicy(settings.annotator, host, int(port), settings.samples, settings.instructions)
+        texts = Texts.read(settings.words, settings.instructions, settings.thanks, bool(settings.annotator))
+        policy = HumanPolicy(settings.annotator, host, int(port), settings.samples, texts)
         policy.deal([question.scene for question in questions.asked.questions])
     if settings.model not in (DEFAULTS["model"], policy_name(policy)):
         raise ConfigError(f"--policy {settings.policy} replaces the model: leave out --model {settings.model}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout import SCRIPT
+from roomscout.agent.play import LANGUAGES
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.spec import QuestionSpec, RecordSpec, WorldSpec, with_renderer
 from roomscout.agent.state import Rules
@@ -141,6 +142,8 @@ def answerer_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     found = _those_with(Role.ANSWERER, settings)
     if settings["instructions"] is not None:
         found |= _by_hash("instructions", str(settings["instructions"]), _sha256(Path(settings["instructions"])))
+    if settings["words"] not in LANGUAGES:
+        found |= _by_hash("words", settings["words"], _sha256(Path(settings["words"])))
     if code := _code_sha256(settings["policy"] or ""):
         found["policy_sha256"] = code
     if settings["adapter"] is not None:

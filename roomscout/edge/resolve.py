@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from roomscout.agent.play import LANGUAGES
 from roomscout.base.errors import ConfigError, flag
 from roomscout.base.record import adapter_of
 from roomscout.base.text import did_you_mean, on_disk
@@ -101,6 +102,8 @@ def located(settings: Settings) -> Settings:
         source, _, attribute = (getattr(settings, name) or "").rpartition(":")
         if source.endswith(".py"):
             paths[name] = f"{absolute(Path(source))}:{attribute}"
+    if settings.words not in LANGUAGES:
+        paths["words"] = str(absolute(Path(settings.words)))
     folder = absolute(Path(settings.model))
     if settings.loads_weights and settings.model != EMBEDDED and folder.is_dir():
         paths["model"] = str(folder)

@@ -18,6 +18,7 @@ from annotated_types import Ge, Gt, Lt
 from roomscout import UpAxis
 from roomscout.agent import MAX_BATCHED_TURNS
 from roomscout.agent.actions import SPACES
+from roomscout.agent.play import LANGUAGES
 from roomscout.agent.policies import CONTROLS
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark_names import DEFAULT, benchmark_names
@@ -288,6 +289,12 @@ class PlaySettings(Section):
     many --samples as people, everybody answers each question; with 1, each scene goes to one of them."""
     instructions: Path | None = setting(None, Role.ANSWERER, "FILE.md", study="never", needs=("policy=human",))
     """A Markdown file that people read before the first question: welcome, consent, examples."""
+    thanks: Path | None = setting(None, Role.PLACE, "FILE.md", study="never", needs=("policy=human",))
+    """A Markdown file that people read when all is answered: thanks, a code; {person} in it is the person's name."""
+    words: str = setting(
+        "en", Role.ANSWERER, "NAME|FILE.yaml", study="never", needs=("policy=human",), choices=lambda: LANGUAGES
+    )
+    """The sentences of the page of people: {choices}, or a YAML file with all of them, a changed copy of one of these."""
     address: types.Address = setting("127.0.0.1:8766", Role.PLACE, "HOST:PORT", study="never", needs=("policy=human",))
     """The address at which the page is served; port 0 is any free one. At an address such as 0.0.0.0, for all of this
     computer's, or with several people, the page needs the token in the address that is printed."""

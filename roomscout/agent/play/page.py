@@ -2,85 +2,57 @@
 
 import json
 import re
-from collections.abc import Container, Mapping
-from functools import cache
+from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.actions.points import SeenPlace, direction_of
 from roomscout.agent.actions.space import Key
+from roomscout.agent.play.facts import facts_of
+from roomscout.agent.play.texts import Texts, Words
 from roomscout.agent.state import QuestionState
 from roomscout.base.shots import Shot
-from roomscout.base.text import escaped_text
 from roomscout.base.web import PNG, Page, Site
-from roomscout.data.answers import Number, YesNo
 from roomscout.envs.actions import ALL_LIMITS
 from roomscout.models import Reply
 
 if TYPE_CHECKING:
     from roomscout.agent.play.policy import Asked, HumanPolicy
 
-REPORT = "analysis/report/assets"
-ASSETS = {
-    "styles": [f"{REPORT}/palette.css", f"{REPORT}/report.css", "agent/play/assets/play.css"],
-    "script": ["agent/play/assets/play.js"],
-}
+STYLES = ("analysis/report/assets/palette.css", "agent/play/assets/play.css")
+SCRIPTS = ("words.js", "preview.js", "compose.js", "turn.js", "play.js")
 
 ANGLE_STEP_DEG, LENGTH_STEP_M = 15.0, 0.25  # what one press of a key adds to a number
 PROBE = 0.25  # a number within the range of any key, from which follows what the key does
 WAYS = {
-    "rotation_angle_degrees": (("ArrowLeft", "Turn left"), ("ArrowRight", "Turn right")),
-    "forward_meters": (("ArrowUp", "Step forward"), ("ArrowDown", "Step back")),
-    "left_meters": (("Shift+ArrowLeft", "Step left"), ("Shift+ArrowRight", "Step right")),
-    "z_delta_meters": (("Shift+ArrowUp", "Move up"), ("Shift+ArrowDown", "Move down")),
-    "pitch_angle_degrees": (("PageUp", "Look up"), ("PageDown", "Look down")),
+    "rotation_angle_degrees": ("ArrowLeft", "ArrowRight"),
+    "forward_meters": ("ArrowUp", "ArrowDown"),
+    "left_meters": ("Shift+ArrowLeft", "Shift+ArrowRight"),
+    "z_delta_meters": ("Shift+ArrowUp", "Shift+ArrowDown"),
+    "pitch_angle_degrees": ("PageUp", "PageDown"),
 }
-"""The keys of a keyboard that make a number of a move larger and smaller, each with what such a number does."""
-FORM_OF_REPLIES = re.compile(r"[^.!?\n]*\bJSON\b[^.!?\n]*[.!?:]?|^.*\{\s*[\"}].*$", re.MULTILINE)
-"""What prompts say of the form of a reply, which the page makes for people."""
+"""The keys of a keyboard that make a number of a move larger and smaller."""
 
 
 def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
-    """The conversation of a turn as JSON values, and its images, which the messages name by their number. Has what a
-    model reads but the form of replies, and no more: neither the ground truth nor which scan the question is about."""
-    question = state.question
+    """A turn as JSON values, and the images of its conversation, which `messages` has by their number. Has what a
+    model can know, and no more: neither the ground truth nor which scan the question is about."""
     shots = list[Shot]()
     messages = []
-    keys = {*state.rules.space.keys, "answer", "done"}
     for message in state.messages().messages:
-        images = [{"name": shot.name, "number": number} for number, shot in enumerate(message.shots, len(shots))]
+        images = [
+            {"name": shot.name, "number": number, "ratio": shot.image.shape[1] / shot.image.shape[0]}
+            for number, shot in enumerate(message.shots, len(shots))
+        ]
         shots += message.shots
-        if message.role != "assistant":  # a person's own replies are what the page wrote
-            messages.append({"role": message.role, "text": _for_people(message.text, keys), "images": images})
-    with question.kind_code("form"):
-        form = question.kind.form(question.letters)
-    options = [(letter, f"{letter}. {escaped_text(question.text_of(letter))}") for letter in question.letters]
-    if not options and isinstance(question.kind, YesNo):
-        options = [("yes", "yes"), ("no", "no")]
-    if question.kind.judges_camera:
-        options = [("here", "This is the place, and I look the right way")]
-    is_number = isinstance(question.kind, Number)
-    return {
-        "key": f"{state.episode}-{state.turn}",
-        "turn": state.turn,
-        "last": state.is_last_turn,
-        "moves_left": state.steps - state.turn,
-        "question": escaped_text(question.question),
-        "messages": messages,
-        "answer": {"form": form, "unit": question.kind.unit, "options": options, "number": is_number},
-    }, shots
+        if message.role == "user":
+            messages.append({"images": images})
+    return facts_of(state) | {"messages": messages}, shots
 
 
 def can_practise(state: QuestionState) -> bool:
     """Whether episodes like this one need nothing that a made room lacks."""
     return state.rules.mover is None and not state.rules.boxes and state.env is not None
-
-
-def _for_people(text: str, keys: Container[str]) -> str:
-    """A message without sentences about JSON, JSON, and the list of its keys."""
-    lines = FORM_OF_REPLIES.sub("", text).split("\n")
-    kept = [line.strip() for line in lines if not line.startswith("- ") or line[2:].partition(":")[0] not in keys]
-    return escaped_text(re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip())
 
 
 def controls_of(state: QuestionState) -> dict[str, Any]:
@@ -103,10 +75,10 @@ def controls_of(state: QuestionState) -> dict[str, Any]:
                 per_unit = amount / probe
                 amount = step if amount > 0 else -step
                 shortcut = {"field": field["name"], "add": amount / per_unit, "per_unit": per_unit}
-            key, words = WAYS[name][amount < 0]
+            key = WAYS[name][amount < 0]
             free = all(other["key"] != key for other in shortcuts)
-            label = f"{words} {abs(amount):g} {'degrees' if 'degrees' in name else 'm'}"
-            shortcuts.append(shortcut | {"key": key if free else "", "label": label})
+            does = {"way": name, "side": "plus" if amount > 0 else "minus", "amount": abs(amount)}
+            shortcuts.append(shortcut | {"key": key if free else ""} | does)
     return {"fields": fields, "shortcuts": shortcuts}
 
 
@@ -120,11 +92,7 @@ def aimed(state: QuestionState, controls: Mapping[str, Any], x: float, y: float)
 
 def _field(name: str, key: Key) -> dict[str, Any]:
     """A key of the space: its value that does not move the camera, and what its schema allows."""
-    label = name.replace("_", " ").capitalize()
-    if name in WAYS:
-        (_, larger), (_, smaller) = WAYS[name]
-        label = f"{larger}, {'degrees' if 'degrees' in name else 'm'} (- {smaller.split()[-1]})"
-    field: dict[str, Any] = {"name": name, "label": label, "still": key.still, "example": key.example}
+    field: dict[str, Any] = {"name": name, "still": key.still, "example": key.example}
     lists = [form for form in key.schema.get("anyOf", [key.schema]) if form.get("type") == "array"]
     if lists:
         field["points"] = 1 if lists[0]["items"].get("type") == "number" else lists[0].get("maxItems", 1)
@@ -138,14 +106,21 @@ def _field(name: str, key: Key) -> dict[str, Any]:
     return field
 
 
-@cache
-def page() -> bytes:
-    """The page, which holds its styles and its script."""
+def page_in(words: Words, is_cut: bool = False) -> bytes:
+    """The page in these words, which holds its styles and its scripts; `is_cut` is the one of a link that is not whole."""
+    from jinja2 import Template
+
     package = resources.files("roomscout")
-    text = (package / "agent/play/assets/play.html").read_bytes()
-    for place, names in ASSETS.items():
-        text = text.replace(f"/* {place} */".encode(), b"\n".join((package / name).read_bytes() for name in names))
-    return text
+    assets = package / "agent/play/assets"
+    template = Template((assets / "play.html").read_text("utf-8"), autoescape=True)
+    values = {
+        "words": words.texts,
+        "words_json": json.dumps(words.texts).replace("<", "\\u003c"),
+        "styles": "".join((package / name).read_text("utf-8") for name in STYLES),
+        "scripts": "\n".join((assets / name).read_text("utf-8") for name in SCRIPTS),
+        "is_cut": is_cut,
+    }
+    return template.render(values).encode()
 
 
 class PlaySite(Site):
@@ -154,29 +129,27 @@ class PlaySite(Site):
 
     takes_posts = True
 
-    def __init__(self, policy: "HumanPolicy", instructions: str = ""):
+    def __init__(self, policy: "HumanPolicy", texts: Texts):
         self._policy = policy
-        self._instructions = instructions
+        self._texts = texts
+        self._page = Page(page_in(texts.words))
+        self._refusal = Page(page_in(texts.words, is_cut=True), status=403)
+
+    def refusal(self) -> Page:
+        """The page that says whom to ask for a whole link."""
+        return self._refusal
 
     def page(self, path: list[str], query: dict[str, str]) -> Page | None:
         """See `Site`. The time of a person runs while the page asks for its state and says that it is in use."""
         if path == [""]:
-            return Page(page())
+            return self._page
         if (name := self._policy.person(query.get("token", ""))) is None:
             return None
         if path == ["welcome.json"]:
-            return Page.of_json({"instructions": self._instructions, "name": name})
+            return Page.of_json({"instructions": self._texts.instructions, "name": name})
         asked, left = self._asked(name, query)
         if path == ["state.json"]:
-            if asked is None:
-                return Page.of_json({"left": left})
-            if query.get("in_use") == "1":
-                asked.see()
-            place, of = self._policy.place(name)
-            progress = {"left": left, "number": place, "of": of, "can_practise": can_practise(asked.state)}
-            key = asked.turn["key"]
-            turn = {"key": key} if query.get("has") == key else asked.turn
-            return Page.of_json(progress | turn)
+            return Page.of_json(self._state(name, query, asked, left))
         if asked is None or query.get("key") != asked.turn["key"]:
             return None
         if path == ["aim.json"] and all(re.fullmatch("[0-9]{1,5}", query.get(each, "")) for each in "xy"):
@@ -186,28 +159,55 @@ class PlaySite(Site):
             return Page(asked.shots[int(number)].png, PNG)
         return None
 
+    def _state(self, name: str, query: Mapping[str, str], asked: "Asked | None", left: int | None) -> dict[str, Any]:
+        """What is asked of a person and how many questions are left, without the turn that the page says it `has`."""
+        progress: dict[str, Any] = {"left": left}
+        if left:
+            number, of = self._policy.place(name)
+            progress |= {"number": number, "of": of}
+        if asked is None:
+            return progress | self._ending(name, left)
+        asked.see(query.get("in_use") == "1")
+        progress["can_practise"] = can_practise(asked.state)
+        key = asked.turn["key"]
+        return progress | ({"key": key} if query.get("has") == key else asked.turn)
+
+    def _ending(self, name: str, left: int | None) -> dict[str, str]:
+        """What the researcher says to a person who has answered everything."""
+        return {"thanks": self._texts.thanks_to(name)} if left == 0 and self._texts.thanks else {}
+
     def post(self, path: list[str], query: dict[str, str], body: Any) -> Page | None:
-        """Take a reply, and count what is left: 422 if it is unreadable; 409 and the state if its turn is over."""
+        """Take a reply, and count what is left: 422 if it is unreadable; 409 and the state if its turn is over. With
+        `check` in the body, only say how it is read."""
         name = self._policy.person(query.get("token", ""))
         if path != ["reply.json"] or name is None or not isinstance(body, dict):
             return None
         asked, left = self._asked(name, query)
+        if asked is None or left is None or body.get("key") != asked.turn["key"]:
+            return self._behind(left, asked)
         values = body.get("values")
         answer = body.get("answer")
-        why: str | None = None
-        if asked is not None and left is not None and body.get("key") == asked.turn["key"]:
-            if "practice" in query:
-                why = self._policy.reply_to_practice(name, asked, values, answer)
-                if not why and asked.state.is_final:
-                    return Page.of_json({"left": left, "right": asked.state.question.ground_truth})
-            else:
-                why = self._policy.reply(asked, values, answer)
-        if why is None or asked is None or left is None:
-            again = {"error": "this turn is not waiting for a reply: try again if it stays"}
-            return Page.of_json({**again, "left": left, "key": asked.turn["key"] if asked else None}, 409)
+        if body.get("check"):
+            found = self._policy.check(asked, values, answer)
+            return Page.of_json(found, 422 if "error" in found else 200)
+        if "practice" in query:
+            why: str | None = self._policy.reply_to_practice(name, asked, values, answer)
+            if not why and asked.state.is_final:
+                question = asked.state.question
+                return Page.of_json({"left": left, "right": question.ground_truth, "object": question.question_type})
+        else:
+            why = self._policy.reply(asked, values, answer, body.get("comment", ""))
+        if why is None:
+            return self._behind(left, asked)
         if why:
             return Page.of_json({"error": why}, 422)
-        return Page.of_json({"left": left - (answer is not None and "practice" not in query)})
+        left -= answer is not None and "practice" not in query
+        return Page.of_json({"left": left} | self._ending(name, left))
+
+    def _behind(self, left: int | None, asked: "Asked | None") -> Page:
+        """That the turn of a reply is over."""
+        error = self._texts.words.say("errors.over")
+        return Page.of_json({"error": error, "left": left, "key": asked.turn["key"] if asked else None}, 409)
 
     def _asked(self, name: str, query: Mapping[str, str]) -> "tuple[Asked | None, int | None]":
         turn, left = self._policy.current(name)

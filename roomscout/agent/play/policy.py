@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from secrets import token_urlsafe
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Self
 
-from roomscout.agent.actions.space import ActionSpaceError, shown
+from roomscout.agent.actions.space import ActionSpaceError
 from roomscout.agent.console import print_to_console
+from roomscout.agent.play.facts import parts_of
 from roomscout.agent.play.page import PlaySite, can_practise, controls_of, turn_shown
+from roomscout.agent.play.texts import Texts, Unreadable, words_of
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import SettingError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from roomscout.agent.play.practice import PracticeRoom
 
 HUMAN = "human"  # the name of the policy in settings
+LONGEST_COMMENT = 2000  # characters
 GAP_S = 5.0  # the most seconds that count between two requests of a page in use: one that asks later was closed or idle
 
 
@@ -52,21 +54,22 @@ class Asked:
         turn |= controls_of(state) if moves else {"fields": [], "shortcuts": []}
         return cls(state, turn, shots)
 
-    def see(self) -> None:
-        """Count the time since the page was last in use, now that it is."""
+    def see(self, in_use: bool = True) -> None:
+        """Count the time since the page was last in use, if it still is; a page that is hidden or paused is not."""
         now = time.monotonic()
-        self.seconds += min(now - (self.seen_at or now), GAP_S)
-        self.seen_at = now
+        if in_use:
+            self.seconds += min(now - (self.seen_at or now), GAP_S)
+        self.seen_at = now if in_use else None
 
 
 class HumanPolicy(Policy):
     """Shows each question to the person that it is dealt to, on a page, and reads the replies like a model's. `samples`
-    is how many answers each question has, `instructions` a Markdown file that people read first. Thread-safe."""
+    is how many answers each question has, `texts` what people read beside the questions. Thread-safe."""
 
     concurrent, reads_prompts, is_blinded = True, True, True
 
     def __init__(
-        self, annotators: Sequence[str], host: str, port: int, samples: int, instructions: Path | None = None
+        self, annotators: Sequence[str], host: str, port: int, samples: int, texts: Texts | None = None
     ) -> None:
         self.annotators = tuple(annotators) or ("",)
         self.name = ":".join(filter(None, [HUMAN, "+".join(self.annotators)]))
@@ -75,8 +78,9 @@ class HumanPolicy(Policy):
         self._samples = samples
         self._dealt: dict[EpisodeId, str] = {}
         self._links = {token_urlsafe(16): name for name in self.annotators}
-        self._instructions = "" if instructions is None else _read(instructions)
+        self._texts = texts or Texts(words_of("en"))
         self._practice: dict[str, Asked] = {}
+        self._practised = Counter[str]()
         self._room: PracticeRoom | None = None
         self._left: dict[str, int] = {}
         self._begun: dict[str, list[EpisodeId]] = {name: [] for name in self.annotators}
@@ -98,7 +102,7 @@ class HumanPolicy(Policy):
         """Serve the page inside this block, and print its addresses; raises SettingError if the port cannot be used."""
         links = self._links if self.needs_link else {}
         try:
-            server = server_on(self._port, PlaySite(self, self._instructions), self._host, links)
+            server = server_on(self._port, PlaySite(self, self._texts), self._host, links)
         except PortError as error:
             raise SettingError(str(error), setting="address") from None
         thread = Thread(target=server.serve_forever, args=(0.1,), name="page")
@@ -188,25 +192,26 @@ class HumanPolicy(Policy):
             practised = self._practice.get(name)
         if (begin or practised is None) and turn is not None and can_practise(turn.state):
             try:
-                practised = Asked.of(room.episode_like(turn.state))
+                practised = Asked.of(room.episode_like(turn.state, self._texts.words, self._practised[name]))
             except RenderError:
                 return None
             with self._lock:
                 self._practice[name] = practised
+                self._practised[name] += 1
         return practised
 
-    def reply(self, asked: Asked, values: object, answer: object) -> str | None:
-        """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing; None if the
-        turn has a reply. It is written and read as a model's. What cannot be read takes no turn."""
+    def reply(self, asked: Asked, values: object, answer: object, comment: object = "") -> str | None:
+        """Take a reply: a move, or the answer if it is not None, with what the person remarks. Returns why it cannot be
+        read, or nothing; None if the turn has a reply. It is written and read as a model's, and the comment is a
+        further key of its object. What cannot be read takes no turn."""
         with self._lock:
             if asked.replied.is_set():
                 return None
             asked.see()
             try:
-                read = self._read_reply(asked, values, answer)
-                if isinstance(read, str):
-                    return read
-                asked.outcome = read
+                asked.outcome = self._read_reply(asked, values, answer, comment)
+            except Unreadable as why:
+                return str(why)
             except (AnswerKindError, ActionSpaceError) as error:
                 asked.outcome = error
             asked.replied.set()
@@ -216,42 +221,49 @@ class HumanPolicy(Policy):
         """Take a reply to the practice question; returns why it cannot be read, or nothing."""
         with self._lock:
             state = asked.state
-            read = self._read_reply(asked, values, answer)
-            if isinstance(read, str):
-                return read
             try:
-                state.take_turn(state.apply_rules(read))
-            except RenderError as error:
+                state.take_turn(state.apply_rules(self._read_reply(asked, values, answer)))
+            except (Unreadable, RenderError) as error:
                 return str(error)
             self._practice.pop(name, None)
             if not state.is_final:
                 self._practice[name] = Asked.of(state)
         return ""
 
-    @staticmethod
-    def _read_reply(asked: Asked, values: object, answer: object) -> Decision | str:
-        """The decision in a reply, or why there is none; raises AnswerKindError or ActionSpaceError."""
+    def check(self, asked: Asked, values: object, answer: object) -> dict[str, Any]:
+        """How a reply would be read: the `answer`, or the `parts` of a move and whether it `measures`; or the `error`."""
+        try:
+            read = self._read_reply(asked, values, answer)
+        except Unreadable as why:
+            return {"error": str(why)}
+        except (AnswerKindError, ActionSpaceError):  # which fails the question once the reply is sent
+            return {"answer": answer, "parts": [], "measures": False}
+        if answer is not None:
+            return {"answer": read.action.answer}
+        return {"parts": parts_of(read.action), "measures": bool(read.uses)}
+
+    def _read_reply(self, asked: Asked, values: object, answer: object, comment: object = "") -> Decision:
+        """The decision in a reply; raises Unreadable, AnswerKindError or ActionSpaceError."""
         state = asked.state
+        words = self._texts.words
         done = answer is not None
         keys = state.rules.space.keys
         given = {} if done else values  # an answer is read alone: fields of a move may be half filled in
         if not isinstance(given, dict) or not given.keys() <= keys.keys():
-            return f"values are an object with some of {', '.join(keys)}, or there is an answer"
-        moves = {name: given.get(name, key.still) for name, key in keys.items()}
-        if (done or state.is_last_turn) and state.question.parse_answer(answer) is None:
-            return state.question.why_invalid(shown(answer))
-        text = json.dumps({**moves, "answer": answer, "done": done}, ensure_ascii=False)
+            raise Unreadable(f"values are an object with some of {', '.join(keys)}, or there is an answer")
+        if not isinstance(comment, str) or len(comment) > LONGEST_COMMENT:
+            raise Unreadable(words.say("errors.comment"))
+        numbers = {name for name, key in keys.items() if key.schema.get("type") == "number"}
+        moves = {
+            name: words.number(given[name], name) if name in given and name in numbers else given.get(name, key.still)
+            for name, key in keys.items()
+        }
+        if done or state.is_last_turn:
+            answer = words.answer(answer, state.question)
+        remark = {"comment": comment.strip()} if comment.strip() else {}
+        text = json.dumps({**moves, "answer": answer, "done": done, **remark}, ensure_ascii=False)
         reply = Reply(text.encode(errors="replace").decode(), seconds=round(asked.seconds, 3))
         decision = state.read(reply)
-        return decision if decision.error is None else decision.error
-
-
-def _read(instructions: Path) -> str:
-    """A Markdown file as HTML, without the HTML that it may have; raises SettingError."""
-    from markdown_it import MarkdownIt
-
-    try:
-        return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(instructions.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        why = f"{instructions} cannot be read as a text file ({error})"
-        raise SettingError(why, setting="instructions") from None
+        if decision.error is not None:  # which is in the words of models
+            raise Unreadable(words.say("errors.move"))
+        return decision

@@ -1,19 +1,20 @@
 """A practice question for people: an episode about a made room, which no benchmark asks about and no run records."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from threading import Lock
 
+from roomscout.agent.play.texts import Words
 from roomscout.agent.state import QuestionState
-from roomscout.data.question import Question, with_kind
+from roomscout.data.answers import Number
+from roomscout.data.question import Question
 from roomscout.envs.library import OneSceneLibrary, SceneLibrary
 from roomscout.rendering.views import first_view
-from roomscout.rooms import QUESTIONS_PER_TYPE, make_room, room_questions
-from roomscout.rooms.benchmark import BENCHMARK
+from roomscout.rooms import Room, make_room
 from roomscout.rooms.room import LEVELS
 
 SEED = 1_999_999  # a seed that no split and no training has
 LEVEL = "furnished"
-TYPE = next(iter(QUESTIONS_PER_TYPE))
+NAME = "practice"
 
 
 class PracticeRoom:
@@ -21,26 +22,40 @@ class PracticeRoom:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._made: tuple[Question, OneSceneLibrary] | None = None
+        self._made: tuple[Room, OneSceneLibrary] | None = None
 
-    def episode_like(self, state: QuestionState) -> QuestionState:
-        """A new episode in the room under the rules of `state`, at its first view; raises RenderError."""
+    def episode_like(self, state: QuestionState, words: Words, practised: int) -> QuestionState:
+        """A new episode in the room under the rules of `state`, at its first view, for a person who has `practised` so
+        often; its truth is a count, and its type the category of what is counted. Raises RenderError."""
         with self._lock:
             if self._made is None:
                 self._made = _made_for(state.environment.library)
-            question, library = self._made
+            room, library = self._made
+        category = _category(state.question, words, practised)
+        text = words.texts["practice"]["objects"][category]["question"]
+        count = str(len(room.of_category(category)))
+        question = Question(NAME, NAME, room.name, category, text, ground_truth=count, kind=Number("objects"))
         practice = QuestionState(0, question, state.steps, rules=replace(state.rules, min_turns=0))
         practice.reset(library)
         return practice
 
 
-def _made_for(library: SceneLibrary) -> tuple[Question, OneSceneLibrary]:
+def _category(question: Question, words: Words, practised: int) -> str:
+    """What to ask about before a question of the run: one of the categories that this does not name, in turn."""
+    asked = " ".join((question.question, *question.options)).lower()
+    objects = words.texts["practice"]["objects"]
+    others = [
+        category
+        for category, texts in objects.items()
+        if not any(noun.lower() in asked for noun in (category, *texts["nouns"]))
+    ]
+    categories = others or list(objects)
+    return categories[practised % len(categories)]
+
+
+def _made_for(library: SceneLibrary) -> tuple[Room, OneSceneLibrary]:
     room = make_room(SEED, 0, level=LEVELS[LEVEL])
-    (row,) = room_questions(room, SEED, {TYPE: 1})
-    names = {field.name for field in fields(Question)}
-    values = {name: value for name, value in row.items() if name in names} | {"id": "practice", "options": ()}
-    question = with_kind(Question(**values), BENCHMARK)
     scene = room.scene
     camera = library.camera
     start = first_view(scene, library.renderer, camera.intrinsics, camera.height_m, camera.pitch_deg).pose
-    return question, OneSceneLibrary(scene, {question.id: start}, library.renderer, camera)
+    return room, OneSceneLibrary(scene, {NAME: start}, library.renderer, camera)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
+from typing import Any
 
 from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.policies.prompts import ANY_TYPE, OutcomePrompts, Prompts
@@ -155,14 +156,23 @@ def _position(prompts: Prompts, question: Question, observation: Observation) ->
 
 def _boxes(prompts: Prompts, template: str, question: Question, observation: Observation, first: int = 0) -> str:
     """The objects told from the `first` one on, by name, in the coordinates of the position that the model reads.
-    Empty without a template. Objects of one name are numbered in the order in which they are told."""
+    Empty without a template."""
     if not template or not observation.objects[first:]:
         return prompts.no_boxes.format() if template else ""
     in_scan = question.kind.in_scan_coordinates or prompts.in_scan_coordinates
     origin = SCAN_ORIGIN if in_scan else observation.start
+    listed = "\n".join(prompts.box.format(**values) for values in told_boxes(observation, origin, first))
+    start = origin.relative(observation.start)
+    place = {"start_x": start.x_m, "start_y": start.y_m, "start_heading": round(start.heading_deg) % 360}
+    return template.format(objects=listed, **place)
+
+
+def told_boxes(observation: Observation, origin: CameraPose, first: int = 0) -> list[dict[str, Any]]:
+    """What is told of the objects from the `first` one on, by name: places in metres from an origin, sizes in metres,
+    headings in degrees. Objects of one name are numbered in the order in which they are told."""
     total = Counter(box.name for box in observation.objects)
     times = Counter[str]()
-    lines: list[tuple[str, str]] = []
+    told: list[tuple[str, dict[str, Any]]] = []
     for box in observation.objects:
         times[box.name] += 1
         name = f"{box.name} {times[box.name]}" if total[box.name] > 1 else box.name
@@ -171,11 +181,8 @@ def _boxes(prompts: Prompts, template: str, question: Question, observation: Obs
         height = pose.z_m - observation.extent.floor_z_m
         heading = round(pose.heading_deg) % 180
         values = {"height": height, "length": length, "width": width, "tall": tall, "heading": heading}
-        lines.append((box.name, prompts.box.format(name=name, x=pose.x_m, y=pose.y_m, **values)))
-    listed = "\n".join(line for _, line in sorted(lines[first:], key=itemgetter(0)))
-    start = origin.relative(observation.start)
-    place = {"start_x": start.x_m, "start_y": start.y_m, "start_heading": round(start.heading_deg) % 360}
-    return template.format(objects=listed, **place)
+        told.append((box.name, {"name": name, "x": pose.x_m, "y": pose.y_m, **values}))
+    return [values for _, values in sorted(told[first:], key=itemgetter(0))]
 
 
 def _turns_left(prompts: Prompts, observation: Observation) -> str:
