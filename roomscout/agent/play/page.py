@@ -188,8 +188,7 @@ class PlaySite(Site):
         values = body.get("values")
         answer = body.get("answer")
         if body.get("check"):
-            found = self._policy.check(asked, values, answer)
-            return Page.of_json(found, 422 if "error" in found else 200)
+            return Page.of_json(self._policy.check(asked, values, answer))
         if "practice" in query:
             why: str | None = self._policy.reply_to_practice(name, asked, values, answer)
             if not why and asked.state.is_final:

@@ -7,7 +7,9 @@ let turn = null; // what is asked, once it is there
 let touched = Date.now();
 let sending = false;
 let paused = false;
+let hasEnded = false; // all is answered: nothing is asked of the server any more
 let timer = 0;
+let looks = 0; // how often the server was asked for the state: an earlier answer than the last one counts no more
 let practice = ""; // "begin" for a new practice question, then "on"
 let welcome = null;
 
@@ -87,17 +89,16 @@ async function send(answer, comment = "") {
     return;
   } else if (answer !== null) {
     turn = null;
-    document.body.classList.remove("answered");
   }
-  document.body.classList.remove("composed");
   look();
 }
 
 function end({ thanks }) {
-  if (at("say").querySelector(".thanks")) return;
+  hasEnded = true;
   const text = make("div", { className: "thanks", innerHTML: thanks ?? "" }); // made by the server from Markdown, without its HTML
-  tell(say("end.title"), paragraph(say("end.close")), text);
+  clearTimeout(timer);
   at("live").textContent = "";
+  tell(say("end.title"), paragraph(say("end.close")), text);
 }
 
 function begin(kind) {
@@ -112,6 +113,7 @@ function begin(kind) {
 /* The page after the practice question, with its right answer if the person gave one. */
 function endPractice({ yours, right, object } = {}) {
   clearTimeout(timer);
+  looks += 1;
   practice = "";
   const feedback = [];
   if (right !== undefined) {
@@ -153,6 +155,8 @@ let asked = {}; // what the server last said of the session
 
 async function look() {
   clearTimeout(timer);
+  looks += 1;
+  const own = looks;
   if (!welcome) {
     const found = await fetch(url("welcome.json", {})).catch(() => null);
     welcome = found && found.ok ? await found.json() : null;
@@ -163,7 +167,7 @@ async function look() {
   }
   const inUse = paused || document.hidden || Date.now() - touched > IDLE_MS ? 0 : 1;
   const reply = await fetch(url("state.json", { in_use: inUse, has: turn ? turn.key : "" })).catch(() => null);
-  clearTimeout(timer); // another look may have begun
+  if (own !== looks || hasEnded) return;
   if (reply && reply.status === 403) {
     tell(say("cut.title"), paragraph(say("cut.text")), paragraph(say("cut.ask")));
     return;
@@ -172,6 +176,7 @@ async function look() {
   at("live").textContent = live(found);
   at("live").classList.toggle("lost", !found);
   if (found) react(found);
+  if (hasEnded) return;
   timer = setTimeout(look, found && found.left !== 0 && !found.key ? SOON_MS : EVERY_MS);
 }
 
@@ -203,7 +208,7 @@ function onKey(event) {
   else if (chosen) {
     chosen.checked = true;
     chosen.focus();
-    document.body.classList.add("answered");
+    noteAnswer();
   } else {
     if (/^[\w.-]$/.test(key) && input) input.focus();
     return;

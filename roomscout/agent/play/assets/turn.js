@@ -2,6 +2,7 @@
 function show(next) {
   const isNew = turn === null || turn.question !== next.question || next.turn === 0;
   const wasMoving = at("move").contains(document.activeElement);
+  const kept = isNew ? "" : answerNow();
   turn = next;
   busy(false);
   at("say").replaceChildren();
@@ -19,8 +20,10 @@ function show(next) {
   showPlace();
   showControls(turn);
   showAnswer();
+  keepAnswer(kept);
   const target = wasMoving && !isNew && !turn.last ? at("move").querySelector(".send") : at("question");
   target.focus({ preventScroll: true });
+  document.querySelector(".columns").scrollTop = 0;
   if (isNew) scrollTo(0, 0);
 }
 
@@ -133,8 +136,24 @@ async function confirmed(answer) {
   at("sure").showModal();
 }
 
-at("answer").addEventListener("input", () => document.body.classList.toggle("answered", Boolean(answerNow())));
-
 function answerNow() {
   return new FormData(at("answer")).get("answer")?.trim();
 }
+
+/* Put back an answer that was chosen or written before a move. */
+function keepAnswer(answer) {
+  const input = at("choices").querySelector(".written input");
+  if (input) input.value = answer ?? "";
+  for (const each of at("choices").querySelectorAll("[type=radio]")) each.checked = each.value === answer;
+  noteAnswer();
+}
+
+/* Note whether there is an answer, so that its button becomes the primary one. */
+function noteAnswer() {
+  document.body.classList.toggle("answered", Boolean(answerNow()) && !turn.answer.here);
+}
+
+at("answer").addEventListener("input", () => {
+  at("error").textContent = "";
+  noteAnswer();
+});
