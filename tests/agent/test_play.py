@@ -18,14 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from browsing import PHONE, OpenPage
 from conftest import COMMAND, RoomScans, only_run, run_main
+from PIL import Image
 from planned import changed, checked, from_flags, run_settings
 from waiting import wait_until
 
 from roomscout.agent.actions import SPACES
 from roomscout.agent.play.page import aimed, controls_of, turn_shown
 from roomscout.agent.play.policy import Asked, HumanPolicy
+from roomscout.agent.play.texts import words_of
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.command.words import in_verbs
 from roomscout.data.questions import Question, load_questions
@@ -133,6 +136,9 @@ def until_turn(shown: OpenPage, turn: int) -> None:
     shown.until("[...document.querySelectorAll('#views img')].every((each) => each.complete && each.naturalWidth)")
 
 
+OF_THE_PROGRAM = ("{", "JSON", "done", "_meters", "+x", "turn 0", "Image 1", "heading", "(- ", "undefined", "NaN")
+
+
 def until_question(shown: OpenPage, question: str) -> None:
     shown.until(f"document.getElementById('question').textContent === {json.dumps(question)}")
 
@@ -152,10 +158,12 @@ def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
         until_turn(shown, 1)
         shown.page.keyboard.type("7,5")  # the field of the answer takes it
         assert shown.page.input_value("[name=answer]") == "7,5", "which must not be read as 75"
+        shown.page.locator("#exact summary").click()
         shown.page.locator("[name=forward_meters]").fill("half of")  # an answer is sent without reading the move
         shown.page.locator("[name=answer]").focus()
         for key in ("Backspace", "Backspace", "Enter"):
             press(key)
+        shown.page.locator("#sure[open]").wait_for()
         assert "Your answer: 7" in shown.page.inner_text("#sure")
         press("Enter")
         until_question(shown, few.rows[1]["question"])
@@ -228,19 +236,22 @@ def test_a_participant_reads_instructions_practises_and_always_sees_the_answer_a
             shown.page.get_by_role("button", name="Try a practice question").click()
             until_turn(shown, 0)
             assert "Practice question" in shown.page.inner_text("#game .about")
+            assert "does not count" in shown.page.inner_text("#practice")
             shown.page.get_by_role("button", name="Turn left 15 degrees").click()
             shown.page.locator("#move .send").click()
             until_turn(shown, 1)
             shown.page.locator("[name=answer]").fill("2")
             shown.page.locator("#answer .send").click()
             shown.page.locator("#sure .send").click()
-            shown.until("document.getElementById('say').innerText.includes('does not count')")
+            shown.until("document.getElementById('say').innerText.includes('Question 1 counts')")
+            assert re.search("There are [0-9]+ ", shown.page.inner_text(".feedback"))
             shown.page.get_by_role("button", name="Begin").click()
             until_turn(shown, 0)
             seen = shown.page.inner_text("body")
-            assert "Question 1 of 1" in seen and "{" not in seen and "JSON" not in seen
+            assert "Question 1 of 1" in seen
             height = size["viewport"]["height"]
             controls = [*shown.page.locator("#choices label").all(), shown.page.locator("#answer .send")]
+            assert not [word for word in OF_THE_PROGRAM if word in seen]
             for control in [*controls, shown.page.locator("#shortcuts button").first]:
                 box = control.bounding_box()
                 assert box["height"] >= 44
@@ -350,10 +361,11 @@ def test_what_cannot_be_read_takes_no_turn_and_the_last_turn_takes_an_answer(pla
     session = play(num_questions=1, steps=1)
     turn = session.turn()
     why = session.reply(turn, "many")[1]["error"]
-    assert "not a plain number" in why and "must be a number" in session.reply(turn, forward_meters="far")[1]["error"]
+    far = session.reply(turn, forward_meters="far")[1]["error"]
+    assert why == "Please write a number, such as 2." and far == "Go: please write a number, such as 0.5."
     assert session.reply(turn, rotation_angle_degrees=720)[0] == 200
     last = session.turn(turn["key"])
-    assert last["last"] and not last["fields"] and "720 -> 180" in last["messages"][-1]["text"]
+    assert last["last"] and not last["fields"] and last["outcome"]["limited"] and last["outcome"]["turned_deg"] == 180
     assert session.reply(last)[0] == 422
     assert session.ask("aim.json", key=last["key"], x=1, y=1) == (200, {})
     assert session.ask("images/99", key=last["key"])[0] == session.ask("images/0", key=turn["key"])[0] == 404
@@ -420,8 +432,8 @@ def test_each_space_has_controls_that_do_what_they_say(
         asked = Asked(state, {}, [])
         value = shortcut.get("add") or shortcut.get("set") or shortcut["append"]
         assert policy.reply(asked, {shortcut["field"]: value}, None) == ""
-        (moved,) = re.findall(r"(left|right|forward|back|up|down)\b", shortcut["label"])
-        assert asked.outcome is not None and moved in asked.outcome.action.in_words  # type: ignore[union-attr]
+        (part,) = policy.check(asked, {shortcut["field"]: value}, None)["parts"]
+        assert (part["way"], part["side"]) == (shortcut["way"], shortcut["side"])
         assert list(json.loads(asked.outcome.reply.text)) == [*state.rules.space.keys, "answer", "done"]  # type: ignore[union-attr]
     turned = aimed(state, controls, 159, 48)
     assert all("degrees" in field and field in seen for field in turned)
@@ -486,3 +498,113 @@ def test_beyond_this_computer_the_page_needs_the_token_that_is_printed(capsys: p
         session = Session(int(printed[1]), Path())
         assert session.ask("")[0] == session.ask("state.json")[0] == 403
         assert session.ask("state.json", token=printed[2]) == (200, {"left": None})
+
+
+@pytest.fixture(scope="module")
+def with_photo(few: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A question with a number, one with options and one that asks where a photo was taken, about one room."""
+    folder = tmp_path_factory.mktemp("photo")
+    Image.new("RGB", (64, 48), "orange").save(folder / "photo.png")
+    number, choice, yes_no = [json.loads(line) for line in few.questions.read_text().splitlines()]
+    pose = {"question": "Where was it?", "answer_kind": "pose", "ground_truth": "1, 1, 1.6, 90, -15"}
+    pose |= {"images": [str(folder / "photo.png")], "question_type": "finding"}
+    path = folder / "asked.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (number, choice, yes_no | pose)))
+    return path
+
+
+def overlaps(shown: OpenPage, selector: str) -> list[str]:
+    """What lies over the middle of elements, once each is scrolled into view."""
+    return shown.page.evaluate(
+        """(selector) => [...document.querySelectorAll(selector)].filter((each) => {
+            each.scrollIntoView({ block: "nearest" });
+            const { left, top, width, height } = each.getBoundingClientRect();
+            const above = document.elementFromPoint(left + width / 2, top + height / 2);
+            return above !== each && !each.contains(above);
+        }).map((each) => each.outerHTML.slice(0, 80))""",
+        selector,
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "size"),
+    [("de", PHONE), pytest.param("en", {"viewport": {"width": 640, "height": 400}}, marks=pytest.mark.slow)],
+)
+def test_a_participant_of_any_eyes_and_fingers_gets_from_a_cut_link_to_the_end(
+    language: str,
+    size: dict[str, Any],
+    play: Callable[..., Session],
+    with_photo: Path,
+    browser: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    for name in ("welcome", "thanks"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n\nCODE-7" + ", {person}" * (name == "thanks"))
+    texts = {"instructions": tmp_path / "welcome.md", "thanks": tmp_path / "thanks.md", "words": language}
+    session = play(questions=with_photo, annotator=["anna"], **texts)
+    say = words_of(language).say
+    page_of = f"http://127.0.0.1:{session.port}/?token="
+    shown = OpenPage(browser, page_of, ("http://127.0.0.1:", "data:"), **size)
+
+    def accessible(name: str) -> None:
+        assert not [violation["id"] for violation in Axe().run(shown.page).response["violations"]], name
+
+    def press(name: str) -> None:
+        shown.page.get_by_role("button", name=name, exact=True).click()
+
+    assert say("cut.ask") in shown.page.inner_text("main")
+    accessible("cut link")
+    shown.problems.clear()
+    shown.page.goto(page_of + links_of(capsys)["anna"])
+    shown.page.get_by_role("button", name=say("begin")).wait_for()
+    accessible("welcome")
+    press(say("practise"))
+    shown.page.locator("#views img").wait_for()
+    accessible("practice")
+    press(say("practice.skip"))
+    assert say("practice.next", number="1") in shown.page.inner_text("#say")
+    accessible("practice over")
+    press(say("begin"))
+    for answer in ("zwei" if language == "de" else "two", "B", ""):
+        shown.page.locator(".view img").wait_for()
+        shown.until("[...document.querySelectorAll('#views img')].every((each) => each.complete && each.naturalWidth)")
+        shown.page.locator(".view img").click(position={"x": 9, "y": 9})
+        shown.page.locator(".mark").wait_for()
+        shown.until("document.getElementById('composed').textContent.match('(1 of|1 von) 8')")
+        assert not overlaps(shown, ".view img, #move .send, #shortcuts button, #answer .send")
+        accessible(f"question answered with {answer}")
+        if answer == "B":
+            shown.page.locator("[value=B]").check()
+        elif answer:
+            shown.page.locator("[name=answer]").fill("viele")
+            press(say("answer.send"))
+            shown.page.get_by_text(say("errors.count")).wait_for()
+            assert not shown.page.locator("#sure[open]").count()
+            press(say("pause"))
+            accessible("paused")
+            press(say("continue"))
+            shown.page.locator("[name=answer]").fill(answer)
+        else:
+            boxes = [each.bounding_box() for each in shown.page.locator("#views img").all()]
+            assert (
+                max(box["y"] + box["height"] for box in boxes) - min(box["y"] for box in boxes)
+                < size["viewport"]["height"]
+            )
+        shown.page.locator("#answer .send").click()
+        shown.page.locator("#sure[open]").wait_for()
+        accessible("dialog")
+        shown.page.locator("#comment").fill(f"About {answer}")
+        press(say("answer.confirm"))
+        shown.page.locator("#sure").wait_for(state="hidden")
+        if answer:
+            until_question(shown, json.loads(with_photo.read_text().splitlines()[1 + (answer == "B")])["question"])
+    shown.page.get_by_text("CODE-7, anna").wait_for()
+    assert say("end.close") in shown.page.inner_text("main")
+    accessible("end")
+    assert not shown.problems
+    shown.page.close()
+    reader = RunReader(wait_until(lambda: only_run(session.log_root)))
+    replies = [json.loads(reader.turns(EpisodeId(number))[-1].reply.text) for number in (1, 2, 3)]
+    assert [reply["answer"] for reply in replies] == ["2", "B", "here"]
+    assert replies[1]["comment"] == "About B"

@@ -103,6 +103,8 @@ OTHERS: dict[str, Other] = {
     # people
     "annotator": Other("--annotator anna", ANSWERS, of=PERSON),
     "instructions": Other("--instructions {prices}", ANSWERS, of=PERSON),
+    "thanks": Other("--thanks {prices}", of=PERSON),
+    "words": Other("--words de", ANSWERS, of=PERSON),
     "address": Other("--address 127.0.0.1:0", of=PERSON),
     # output
     "log_root": Other("--log-root {logs}"),

@@ -31,7 +31,8 @@ def facts_of(state: QuestionState) -> dict[str, Any]:
         "outcome": _outcome(state.turns[-1]) if state.turns else None,
         "where": _where(state),
         "objects": _objects(state),
-        "answer": _answer(state) | {"in_moves": left if rules.mover else min(max(rules.min_turns - state.turn, 0), left)},
+        "answer": _answer(state)
+        | {"in_moves": left if rules.mover else min(max(rules.min_turns - state.turn, 0), left)},
     }
 
 
@@ -100,5 +101,3 @@ def _objects(state: QuestionState) -> dict[str, Any] | None:
     boxes: Sequence[dict[str, Any]] = told_boxes(observation, SCAN_ORIGIN if in_scan else observation.start, first)
     listed = [box | {"name": escaped_text(box["name"])} for box in boxes]
     return {"new": state.rules.boxes == "boxes-seen" and state.turn > 0, "boxes": listed, "in_scan": in_scan}
-
-

@@ -35,7 +35,7 @@ class Words:
 
     texts: Mapping[str, Any]  # the contents of a words file
 
-    def say(self, name: str, **values: str) -> str:
+    def say(self, name: str, /, **values: str) -> str:
         """A sentence without plural forms, filled in."""
         text: Any = self.texts
         for key in name.split("."):
