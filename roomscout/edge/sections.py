@@ -294,7 +294,7 @@ class PlaySettings(Section):
     words: str = setting(
         "en", Role.ANSWERER, "NAME|FILE.yaml", study="never", needs=("policy=human",), choices=lambda: LANGUAGES
     )
-    """The sentences of the page of people: {choices}, or a YAML file with all of them, a changed copy of one of these."""
+    """The sentences of the page of people: {choices}, or a YAML file with all of them: a changed copy of theirs."""
     address: types.Address = setting("127.0.0.1:8766", Role.PLACE, "HOST:PORT", study="never", needs=("policy=human",))
     """The address at which the page is served; port 0 is any free one. At an address such as 0.0.0.0, for all of this
     computer's, or with several people, the page needs the token in the address that is printed."""

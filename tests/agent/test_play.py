@@ -201,19 +201,23 @@ def test_a_phone_shows_all_of_it_and_a_click_turns_to_what_it_points_at(play: Ca
     with opened(browser, f"http://127.0.0.1:{session.port}/", **PHONE) as shown:
         until_turn(shown, 0)
         shown.page.wait_for_function("[...document.querySelectorAll('#views img')].every((each) => each.naturalWidth)")
-        assert shown.page.locator("#views figure").all_inner_texts() == ["your view", "depth"]
+        said = words_of("en").say
+        assert shown.page.locator("#views figure").all_inner_texts() == [said("views.rgb"), said("views.depth")]
         assert not shown.scrolling()
         box = shown.page.locator("#views img").first.bounding_box()
         shown.page.locator("#views img").first.click(position={"x": box["width"] - 2, "y": box["height"] / 2})
         field = shown.page.locator("[name=rotation_angle_degrees]")
         wait_until(field.input_value)
-        assert -60 < float(field.input_value()) < -40  # the right edge of a view 94 degrees wide
+        assert 40 < float(field.input_value()) < 60  # the right edge of a view 94 degrees wide
+        assert shown.page.locator("[data-side=rotation_angle_degrees]").input_value() == "-"
         shown.page.locator("#move .send").click()
         until_turn(shown, 1)
         assert shown.page.locator("#earlier img").count() == 2 and not shown.scrolling()
+        shown.page.locator("#exact summary").click()
         shown.page.locator("[name=rotation_angle_degrees]").fill("-7,5")
         shown.page.locator("#move .send").click()
         shown.until("document.getElementById('place').textContent === '6 moves left'")
+        assert shown.page.inner_text("#text") == "Turned 8 degrees to the right."
         shown.page.locator("[name=answer]").fill("2")
         shown.page.locator("#answer .send").click()
         shown.page.locator("#sure .send").click()

@@ -1,6 +1,5 @@
 """What the page of people says of a turn, as facts: its words file makes sentences of them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from roomscout.agent.policies.messages import told_boxes
@@ -98,6 +97,7 @@ def _objects(state: QuestionState) -> dict[str, Any] | None:
     observation = state.observation
     in_scan = state.question.kind.in_scan_coordinates
     first = 0 if state.rules.at_once else observation.told_before
-    boxes: Sequence[dict[str, Any]] = told_boxes(observation, SCAN_ORIGIN if in_scan else observation.start, first)
+    origin = SCAN_ORIGIN if in_scan else observation.start
+    boxes = told_boxes(observation, origin, first)
     listed = [box | {"name": escaped_text(box["name"])} for box in boxes]
     return {"new": state.rules.boxes == "boxes-seen" and state.turn > 0, "boxes": listed, "in_scan": in_scan}

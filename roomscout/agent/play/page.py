@@ -107,7 +107,7 @@ def _field(name: str, key: Key) -> dict[str, Any]:
 
 
 def page_in(words: Words, is_cut: bool = False) -> bytes:
-    """The page in these words, which holds its styles and its scripts; `is_cut` is the one of a link that is not whole."""
+    """The page in these words, which holds its styles and its scripts; `is_cut`: that of a link that is not whole."""
     from jinja2 import Template
 
     package = resources.files("roomscout")
@@ -183,11 +183,13 @@ class PlaySite(Site):
         if path != ["reply.json"] or name is None or not isinstance(body, dict):
             return None
         asked, left = self._asked(name, query)
+        is_check = bool(body.get("check"))  # which is no error: the page may have gone on meanwhile
         if asked is None or left is None or body.get("key") != asked.turn["key"]:
-            return self._behind(left, asked)
+            status = 200 if is_check else 409
+            return self._behind(left, asked, status)
         values = body.get("values")
         answer = body.get("answer")
-        if body.get("check"):
+        if is_check:
             return Page.of_json(self._policy.check(asked, values, answer))
         if "practice" in query:
             why: str | None = self._policy.reply_to_practice(name, asked, values, answer)
@@ -203,10 +205,10 @@ class PlaySite(Site):
         left -= answer is not None and "practice" not in query
         return Page.of_json({"left": left} | self._ending(name, left))
 
-    def _behind(self, left: int | None, asked: "Asked | None") -> Page:
+    def _behind(self, left: int | None, asked: "Asked | None", status: int = 409) -> Page:
         """That the turn of a reply is over."""
         error = self._texts.words.say("errors.over")
-        return Page.of_json({"error": error, "left": left, "key": asked.turn["key"] if asked else None}, 409)
+        return Page.of_json({"error": error, "left": left, "key": asked.turn["key"] if asked else None}, status)
 
     def _asked(self, name: str, query: Mapping[str, str]) -> "tuple[Asked | None, int | None]":
         turn, left = self._policy.current(name)

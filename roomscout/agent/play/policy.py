@@ -1,6 +1,7 @@
 """The policy that asks people: each turn waits until the page of its person has a reply."""
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
@@ -231,7 +232,7 @@ class HumanPolicy(Policy):
         return ""
 
     def check(self, asked: Asked, values: object, answer: object) -> dict[str, Any]:
-        """How a reply would be read: the `answer`, or the `parts` of a move and whether it `measures`; or the `error`."""
+        """How a reply is read: the `answer`, or the `parts` of a move and whether it `measures`, or the `error`."""
         try:
             read = self._read_reply(asked, values, answer)
         except Unreadable as why:
@@ -265,5 +266,8 @@ class HumanPolicy(Policy):
         reply = Reply(text.encode(errors="replace").decode(), seconds=round(asked.seconds, 3))
         decision = state.read(reply)
         if decision.error is not None:  # which is in the words of models
-            raise Unreadable(words.say("errors.move"))
+            patterns = {name: key.schema["pattern"] for name, key in keys.items() if "pattern" in key.schema}
+            is_long = any(re.fullmatch(pattern, str(moves[name])) is None for name, pattern in patterns.items())
+            why = "parts" if is_long else "move"
+            raise Unreadable(words.say(f"errors.{why}"))
         return decision

@@ -126,7 +126,8 @@ class Texts:
         if named and not has_names:
             why = f"{thanks} has the placeholder {PERSON}, and the people have no names"
             raise SettingError(why, setting="thanks")
-        return cls(words_of(words), "" if instructions is None else _markdown(instructions, "instructions"), end)
+        first = "" if instructions is None else _markdown(instructions, "instructions")
+        return cls(words_of(words), first, end)
 
     def thanks_to(self, person: str) -> str:
         """The thanks to a person, as HTML; in an address, the name is as addresses need it."""

@@ -32,11 +32,12 @@ function showControls(turn) {
   at("move").classList.toggle("watching", !turn.fields.length);
   at("how").textContent = turn.fields.length ? say("move.how", { count: turn.moves_left }) : say("move.watch");
   at("move").querySelector(".send").textContent = turn.fields.length ? say("move.go") : say("move.next");
-  at("shortcuts").replaceChildren(...turn.shortcuts.map((each) => direction(each)));
+  at("shortcuts").replaceChildren(...turn.shortcuts.filter(({ key }) => key).map((each) => direction(each)));
   if (turn.shortcuts.length) at("shortcuts").append(make("div", { id: "preview" }));
   const choosing = turn.fields.filter((each) => each.choices);
   const exact = turn.fields.filter((each) => !each.choices);
-  at("choosing").replaceChildren(...choosing.map((each) => choice(each)));
+  const others = turn.shortcuts.filter(({ key }) => !key); // a second way to turn left, such as to turn around
+  at("choosing").replaceChildren(...others.map((each) => further(each)), ...choosing.map((each) => choice(each)));
   at("fields").replaceChildren(...exact.map((each) => exactField(each, turn)));
   at("exact").hidden = exact.every((each) => isComposed(each, turn));
   at("exact").open = false;
@@ -59,12 +60,16 @@ function direction(each) {
   const made = make("button", { type: "button" }, glyph, make("span", { textContent: label }), short);
   made.dataset.way = `${way}-${side}`;
   made.setAttribute("aria-label", `${label} ${shown(amount)} ${degrees ? unitOf("degrees") : "m"}`);
-  if (key) {
-    made.title = Object.entries(ARROWS).reduce((text, [long, sign]) => text.replace(long, sign), key);
-    made.setAttribute("aria-keyshortcuts", key);
-  }
+  made.title = Object.entries(ARROWS).reduce((text, [long, sign]) => text.replace(long, sign), key);
+  made.setAttribute("aria-keyshortcuts", key);
   made.onclick = () => apply(each);
   return made;
+}
+
+function further(each) {
+  const { way, side, amount, set, append } = each;
+  const move = capitalized(filled(WORDS.ways[way][side].part, { amount }));
+  return make("button", { type: "button", onclick: () => apply(each), textContent: set || append ? named(set ?? append) : move });
 }
 
 function choice({ name, choices }) {
