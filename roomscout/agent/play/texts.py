@@ -20,7 +20,7 @@ from roomscout.data.question import Question
 
 PLURALS = {"zero", "one", "two", "few", "many", "other"}
 """The plural categories of CLDR: https://www.unicode.org/reports/tr35/tr35-numbers.html#Language_Plural_Rules"""
-OPEN = ("names", "units")  # the parts of a words file that may have further keys
+OPEN: Mapping[str, Any] = {"names": "", "units": []}  # the parts of a words file that may have further keys
 SIGNS = {"language": r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*", "decimal": "[.,]"}
 PERSON = "{person}"
 
@@ -146,7 +146,7 @@ def words_of(name: str) -> Words:
         raise SettingError(why, setting="words") from None
     except ValueError as error:
         raise SettingError(f"{name}: {error}", setting="words") from None
-    if wrong := list(_differences(_included(LANGUAGES[0]).texts, texts, "")):
+    if wrong := list(_differences(texts)):
         raise SettingError(f"{name}: {listed(wrong, 3)}", setting="words")
     return Words(texts)
 
@@ -157,34 +157,37 @@ def _included(language: str) -> Words:
         return Words(read_yaml(path))
 
 
-def _differences(ours: Any, theirs: Any, name: str) -> Iterator[str]:
-    """What is wrong with a part of a words file, or all of it, beside the same part of the English one."""
-    if isinstance(ours, dict) and not PLURALS & ours.keys():
-        if not isinstance(theirs, dict):
-            yield f"{name or 'it'} must have the keys {', '.join(ours)}"
-            return
-        prefix = name and f"{name}."
-        yield from (f"{prefix}{key} is missing" for key in ours.keys() - theirs.keys())
-        unknown = theirs.keys() - ours.keys()
-        yield from (f"there is no {prefix}{key}" for key in sorted(unknown, key=str) if name not in OPEN)
-        for key in theirs.keys() - (set() if name in OPEN else unknown):
-            yield from _differences(ours.get(key, next(iter(ours.values()))), theirs[key], f"{prefix}{key}")
-    elif isinstance(ours, list):
-        if not isinstance(theirs, list) or not theirs or not all(isinstance(word, str) for word in theirs):
-            yield f"{name} must be a list of words"
-    else:
-        yield from _wrong_sentence(ours, theirs, name)
+def _flat(texts: Any, name: str = "") -> dict[str, Any]:
+    """The sentences and lists of a part of a words file by their dotted names; plural forms are one sentence."""
+    if not isinstance(texts, dict) or PLURALS & texts.keys():
+        return {name: texts}
+    parts = [_flat(text, f"{name}.{key}".removeprefix(".")) for key, text in texts.items()]
+    return {place: text for part in parts for place, text in part.items()}
+
+
+def _differences(texts: Any) -> Iterator[str]:
+    """What is wrong with a words file beside the English one."""
+    ours = _flat(_included(LANGUAGES[0]).texts)
+    theirs = _flat(texts)
+    yield from (f"{name} is missing" for name in ours if name not in theirs)
+    for name, text in theirs.items():
+        own = ours.get(name, OPEN.get(name.partition(".")[0]))
+        if own is None:
+            yield f"there is no {name}"
+        elif isinstance(own, list):
+            if not isinstance(text, list) or not text or not all(isinstance(word, str) for word in text):
+                yield f"{name} must be a list of words"
+        else:
+            yield from _wrong_sentence(own, text, name)
 
 
 def _wrong_sentence(ours: str | dict[str, str], theirs: Any, name: str) -> Iterator[str]:
-    """What is wrong with a sentence, which has plural forms if ours has."""
-    forms = theirs
-    if isinstance(ours, str) or not isinstance(theirs, dict):
-        forms = {"other": theirs}
+    """What is wrong with a sentence, which may have plural forms if ours has."""
+    own = ours if isinstance(ours, str) else " ".join(ours.values())
+    forms = theirs if isinstance(theirs, dict) and not isinstance(ours, str) else {"other": theirs}
     if "other" not in forms or not forms.keys() <= PLURALS:
         yield f"{name} must have the key other, and may have {', '.join(sorted(PLURALS - {'other'}))}"
         return
-    own = ours if isinstance(ours, str) else " ".join(ours.values())
     known = {field for _, field, _, _ in Formatter().parse(own) if field}
     for text in forms.values():
         if not isinstance(text, str) or not text.strip():
