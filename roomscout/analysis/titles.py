@@ -1,6 +1,5 @@
 """What a run is called where people read it: its name, or what answered, on which benchmark, with which score."""
 
-from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from roomscout.data.benchmark import Benchmark
@@ -15,21 +14,6 @@ def answering(facts: RunFacts) -> str:
     model, *adapter = (str(each).rstrip("/").rsplit("/", 1)[-1] for each in named if each)
     model += f"@{facts.setting('revision')}" if facts.setting("revision") else ""
     return " + ".join(filter(None, [model, facts.setting("quantize"), *adapter]))
-
-
-SHORTER = {"object": "obj.", "obj": "obj.", "abs": "abs.", "rel": "rel.", "distance": "dist.", "direction": "dir."}
-
-
-def short_names(tasks: Iterable[str]) -> dict[str, str]:
-    """The names of tasks as heads of narrow columns, such as "rel. dist." for object_rel_distance; whole names if two
-    would be equal."""
-    short = {}
-    for task in tasks:
-        words = [SHORTER.get(word, word) for word in task.removesuffix("_estimation").split("_")]
-        if len(words) > 2 and words[0] == "obj.":
-            del words[0]
-        short[task] = " ".join(words)
-    return short if len(set(short.values())) == len(short) else {task: task for task in short}
 
 
 def controls_of(facts: RunFacts) -> tuple[str, ...]:

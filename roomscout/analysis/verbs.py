@@ -98,7 +98,7 @@ def require_outside_runs(out: Path, prefix: str | None = None) -> None:
 def require_own_place(out: Path, prefix: str | None = None, named_by: str = "--out") -> None:
     """Raise RunError as `require_outside_runs` does, also for a folder; `named_by` is the flag that names it."""
     place = out.parent.resolve()
-    for folder in (place, *place.parents):
+    for folder in (out.resolve(), place, *place.parents):
         if (folder / "run.json").exists() and not (prefix and folder == place and out.name.startswith(prefix)):
             raise RunError(f"{named_by} {out} is in the run folder, which stays as it is: choose a place outside it")
 
@@ -133,7 +133,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{path.parent} cannot be made ({error.strerror or error})") from None
+        raise RunError(f"{path.parent} cannot be a folder ({error.strerror or error})") from None
     with writing(path) as draft:
         draft.write_text(text, encoding="utf-8", errors="backslashreplace")
 

@@ -12,9 +12,9 @@ from roomscout.base.text import csv_cell, escaped, escaped_text, in_latex
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-LONG_CELL, LONG_TABLE, WIDE_TABLE = 48, 40, 60
-"""In LaTeX, a column of texts with a cell of more characters wraps, a table of more rows breaks over pages, and one
-with longer lines is set in small type with the words of its heads below each other."""
+LONG_CELL, LONG_TABLE, WIDE_TABLE = 48, 40, 50
+"""In LaTeX, a left column with a cell of more characters wraps, a table of more rows is set in parts, and one with
+longer lines spans both columns of a page."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,6 @@ class Table:
     rows: Sequence[Sequence[Any]]  # of texts, numbers or, for a page, Markup
     left: Collection[int] = (0,)  # the places of the columns that are aligned left, all others right
     overall: bool = False  # whether the last row sums up the others: set apart in LaTeX and HTML
-    best: Collection[tuple[int, int]] = ()  # row and column of the cells that are bold in LaTeX
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], left: Collection[int] = (0,)) -> Self:
@@ -72,33 +71,39 @@ class Table:
         return text.getvalue()
 
     def latex(self, caption: str) -> list[str]:
-        """The table as lines of LaTeX, for the packages booktabs and, if it is long, longtable. The caption gives its
-        label."""
-        head, *rows = [[in_latex(cell) for cell in row] for row in self._texts]
-        for row, column in self.best:
-            rows[row][column] = rf"\textbf{{{rows[row][column]}}}"
-        columns = self._latex_columns()
-        narrow = []
-        if max(map(len, self.lines())) > WIDE_TABLE:
-            narrow = [r"\footnotesize\setlength{\tabcolsep}{3pt}"]
-            head = [_stacked(cell) for cell in self._texts[0]]
-        lines = [" & ".join("--" if cell == "-" else cell for cell in row) + r" \\" for row in rows]
+        """The table as lines of LaTeX for the packages booktabs and graphicx, scaled down to the width of the text. The
+        caption gives its label."""
+        heads, *rows = self._texts
+        lines = [" & ".join("--" if cell == "-" else in_latex(cell) for cell in row) + r" \\" for row in rows]
         if self.overall:
             lines.insert(-1, r"\midrule")
-        label = re.sub(r"[^a-z0-9]+", "-", caption.lower()).strip("-")
-        title = rf"\caption{{{in_latex(caption)}}}\label{{tab:{label}}}"
-        head_lines = [r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
-        if len(rows) > LONG_TABLE:
-            top = [rf"\begin{{longtable}}{{{columns}}}", rf"{title} \\", *head_lines, r"\endhead", r"\bottomrule"]
-            return [r"% \usepackage{booktabs,longtable}", *top, r"\endfoot", *lines, r"\end{longtable}"]
-        top = [r"\begin{table}", r"\centering", *narrow, title, rf"\begin{{tabular}}{{{columns}}}", *head_lines]
-        return [r"% \usepackage{booktabs}", *top, *lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+        wide = "table*" if max(map(len, self.lines())) > WIDE_TABLE else "table"
+        columns = "".join(map(self._latex_column, range(len(heads))))
+        head = " & ".join(_stacked(text, "l" if place in self.left else "r") for place, text in enumerate(heads))
+        written = []
+        for start in range(0, len(lines), LONG_TABLE):
+            title = f"{caption}, continued {start // LONG_TABLE}" if start else caption
+            label = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+            written += [
+                rf"\begin{{{wide}}}",
+                r"\centering\setlength{\tabcolsep}{4pt}",
+                rf"\caption{{{in_latex(title)}}}\label{{tab:{label}}}",
+                r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+                rf"\begin{{tabular}}{{{columns}}}",
+                r"\toprule",
+                rf"{head} \\",
+                r"\midrule",
+                *lines[start : start + LONG_TABLE],
+                r"\bottomrule",
+                r"\end{tabular}}",
+                rf"\end{{{wide}}}",
+            ]
+        return written
 
-    def _latex_columns(self) -> str:
-        columns = list(zip(*self._texts, strict=True))
-        wraps = [place in self.left and max(map(len, cells)) > LONG_CELL for place, cells in enumerate(columns)]
-        wide = rf"p{{{0.45 / max(1, sum(wraps)):.2f}\linewidth}}"
-        return "".join(wide if wraps[place] else "l" if place in self.left else "r" for place in range(len(columns)))
+    def _latex_column(self, place: int) -> str:
+        if place not in self.left:
+            return "r"
+        return r"p{0.45\linewidth}" if max(len(row[place]) for row in self._texts) > LONG_CELL else "l"
 
     def html(self, css: str = "scores") -> "Markup":
         """The table as HTML of this class, with all texts escaped but Markup. On a phone, a table of the class "stack"
@@ -123,14 +128,16 @@ class Table:
 
 def latex_text(tables: Mapping[str, Table]) -> str:
     """Tables by their captions as the text of a LaTeX file."""
-    return "\n".join("".join(f"{line}\n" for line in table.latex(caption)) for caption, table in tables.items())
+    lines = [r"% \usepackage{booktabs,graphicx}"]
+    for caption, table in tables.items():
+        lines += table.latex(caption)
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _stacked(head: str) -> str:
-    """A head in LaTeX with a word below the other, and "95 %" as one word."""
-    words = [in_latex(word) for word in re.split(" (?!%)", head)]
-    stack = r"\\".join(words)
-    return rf"\shortstack[r]{{{stack}}}" if len(words) > 1 else stack
+def _stacked(head: str, side: str) -> str:
+    """A head in LaTeX with a word below the other; "95 %" and "B - A" are one word."""
+    words = r"\\".join(map(in_latex, re.split("(?<!-) (?![%-])", head)))
+    return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{words}\end{{tabular}}"
 
 
 def _plain(cell: Any) -> Any:

@@ -21,7 +21,6 @@ from result_rows import result_row
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.svg import FONT_PX, Disc, Drawing, Outline, Words
-from roomscout.analysis.titles import short_names
 from roomscout.base.tables import Table, latex_text
 from roomscout.base.text import escaped, in_latex
 from roomscout.data.benchmarks import find_benchmark
@@ -57,26 +56,29 @@ def test_latex_shows_the_characters_of_any_text(text: str):
 
 
 def hostile_table(rows: int) -> Table:
-    return Table([HOSTILE, "B - A"], [[HOSTILE, "-1.5"]] * rows, overall=True, best=[(0, 1)])
+    return Table([HOSTILE, "B - A"], [[HOSTILE, "-1.5"]] * rows, overall=True)
 
 
 def test_a_latex_table_has_the_rules_of_booktabs_and_no_vertical_line():
     lines = hostile_table(3).latex(HOSTILE)
     assert [line for line in lines if "rule" in line] == [r"\toprule", r"\midrule", r"\midrule", r"\bottomrule"]
     assert r"\begin{tabular}{p{0.45\linewidth}r}" in lines
-    rows = [line for line in lines if line.endswith(r"\\")]
+    rows = [line for line in lines if line.endswith(r" \\")]
     assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [1] * 4
-    assert rows[1].endswith(r"& \textbf{$-$1.5} \\")
+    assert rows[1].endswith(r"& $-$1.5 \\") and not re.search(r"\{tabular\}(\[b\])?\{[^}]*\|", "".join(lines))
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
-def test_latex_of_hostile_names_compiles(tmp_path: Path):
-    text = latex_text({f"{HOSTILE} {rows}": hostile_table(rows) for rows in (1, 60)})
-    packages = r"\documentclass{article}\usepackage{booktabs,longtable}"
-    (tmp_path / "all.tex").write_text(rf"{packages}\begin{{document}}{text}\end{{document}}")
+@pytest.mark.parametrize("columns", ["onecolumn", "twocolumn"])
+def test_latex_of_hostile_names_compiles_and_fits_the_page(columns: str, tmp_path: Path):
+    wide = Table(["model of the run", *["object counting"] * 12], [["model", *["41.2 (38.0 to 44.1)"] * 12]])
+    text = latex_text({"wide": wide, **{f"{HOSTILE} {rows}": hostile_table(rows) for rows in (1, 60)}})
+    packages = rf"\documentclass[{columns}]{{article}}\usepackage{{booktabs,graphicx}}"
+    (tmp_path / "all.tex").write_text(rf"{packages}\begin{{document}}\sloppy {text}\end{{document}}")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +170,12 @@ def test_the_appendix_has_all_conditions_of_a_run(one_run: Path, paper: Path):
 
 @pytest.mark.parametrize(
     ("place", "message"),
-    [("plots", "--plots .* is in the run folder"), ("report_plots", ""), ("results.csv", "results.csv")],
+    [
+        ("plots", "--plots .* is in the run folder"),
+        (".", "--plots .* is in the run folder"),
+        ("report_plots", ""),
+        ("results.csv", "results.csv"),
+    ],
 )
 def test_plots_change_no_file_of_a_run(one_run: Path, tmp_path: Path, place: str, message: str):
     run = Path(shutil.copytree(one_run, tmp_path / "run"))
@@ -208,13 +215,3 @@ def test_how_many_scenes_it_takes_is_said():
         "3 of 12 scenes differ, and 3 scenes cannot show a difference: p cannot be below 0.250, and an interval and p "
         "below 0.05 take 6 scenes"
     )
-
-
-def test_names_of_tasks_are_short_and_unlike():
-    tasks = [kind.task for kind in find_benchmark("vsi-bench").types]
-    short = short_names(tasks)
-    assert list(short) == list(dict.fromkeys(tasks))
-    assert short["object_abs_distance"] == "abs. dist." and short["room_size_estimation"] == "room size"
-    assert short_names(["object_rel_distance", "obj_rel_distance"]) == {
-        name: name for name in ("object_rel_distance", "obj_rel_distance")
-    }

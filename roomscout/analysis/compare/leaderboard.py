@@ -10,7 +10,7 @@ from typing import Any
 from roomscout.analysis.compare.answers import Answers, read_run
 from roomscout.analysis.compare.comparison import partial_in_words
 from roomscout.analysis.compare.conditions import QUESTIONS, differing, in_words, known_names, refused_in
-from roomscout.analysis.titles import answering, short_names
+from roomscout.analysis.titles import answering
 from roomscout.analysis.verbs import comparing_parser, markdown_text, require_writable, write_files
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, latex_text
@@ -166,9 +166,8 @@ def _heading(table: Sequence[Standing]) -> str:
 
 
 def latex_of(tables: Sequence[Sequence[Standing]]) -> str:
-    """The tables as LaTeX, without costs and names of runs, and with the best percents in bold."""
-    numbers = [f"{number}. " if len(tables) > 1 else "" for number in range(1, len(tables) + 1)]
-    captions = [number + _heading(table) for number, table in zip(numbers, tables, strict=True)]
+    """The tables as LaTeX, without costs and names of runs."""
+    captions = [_heading(table) + (f" ({number})" if len(tables) > 1 else "") for number, table in enumerate(tables, 1)]
     return latex_text({name: _table(table, with_costs=False) for name, table in zip(captions, tables, strict=True)})
 
 
@@ -226,8 +225,8 @@ def _tasks(standings: Iterable[Standing]) -> list[str]:
 
 
 def _table(standings: Sequence[Standing], with_tasks: bool = True, with_costs: bool = True) -> Table:
-    """The rows with what a person reads of them; the best overalls and scores of tasks are marked as `best`."""
-    tasks = short_names(_tasks(standings)) if with_tasks else {}
+    """The rows with what a person reads of them."""
+    tasks = _tasks(standings) if with_tasks else []
     datasets = _datasets(standings)
     any_failed = any(standing.row["failed"] for standing in standings)
     any_money = any(standing.row["cost_per_question"] is not None for standing in standings)
@@ -239,7 +238,7 @@ def _table(standings: Sequence[Standing], with_tasks: bool = True, with_costs: b
             "model": values["model"] + (f" ({controls})" if controls else ""),
             "overall (%)": decimal(values["overall"]),
             INTERVAL: interval_in_words(standing.run.summary.interval("overall")),
-            **{short: decimal(standing.run.summary.asked.tasks.get(task)) for task, short in tasks.items()},
+            **{task.replace("_", " "): decimal(standing.run.summary.asked.tasks.get(task)) for task in tasks},
             **{name: decimal(percent) for name, percent in _by_dataset(standing, datasets).items()},
             "failed": str(values["failed"]),
         }
@@ -255,15 +254,7 @@ def _table(standings: Sequence[Standing], with_tasks: bool = True, with_costs: b
             money = values["cost_per_question"]
             row["cost"] = "-" if money is None else in_money(money)
         rows.append(row | {"run": values["run"]})
-    table = Table.of(rows, left=(0, len(rows[0]) - 1) if with_costs else (0,))
-    compared = [place for place, head in enumerate(table.heads) if head in ("overall (%)", *tasks.values())]
-    return replace(table, best=[cell for place in compared for cell in _best_in(table, place)])
-
-
-def _best_in(table: Table, column: int) -> list[tuple[int, int]]:
-    """The cells with the largest number of a column."""
-    numbers = [float(row[column]) if row[column] != "-" else -1.0 for row in table.rows]
-    return [(row, column) for row, value in enumerate(numbers) if value == max(numbers)]
+    return Table.of(rows, left=(0, len(rows[0]) - 1) if with_costs else (0,))
 
 
 def csv_of(tables: Sequence[Sequence[Standing]]) -> str:

@@ -14,7 +14,7 @@ from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.verbs import markdown_text
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, latex_text, p_in_words
-from roomscout.base.text import capitalized, counted, escaped
+from roomscout.base.text import capitalized, counted, escaped, escaped_text
 from roomscout.scoring.headline import headline_of
 from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
 from roomscout.scoring.scores import ResultRow
@@ -352,7 +352,7 @@ def _flip_table(flips: Sequence[Flip], pair: Pair, out: Path) -> Table:
     for flip in flips:
         key = flip.key
         names = " / ".join(dict.fromkeys(filter(None, (flip.first.folder, flip.second.folder))))
-        asked = Markup("{} <small>{}</small>").format(escaped(key.question), escaped(names))
+        asked = Markup("{} <small>{}</small>").format(escaped_text(key.question), escaped(names))
         right = flip.first.truth_in_words or key.ground_truth
         first = _answer_cell(reports[0], flip.first, flip.before)
         second = _answer_cell(reports[1], flip.second, flip.after)
