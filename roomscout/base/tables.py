@@ -78,8 +78,8 @@ class Table:
         if self.overall:
             lines.insert(-1, r"\midrule")
         wide = "table*" if max(map(len, self.lines())) > WIDE_TABLE else "table"
-        columns = "".join(map(self._latex_column, range(len(heads))))
-        head = " & ".join(_stacked(text, "l" if place in self.left else "r") for place, text in enumerate(heads))
+        columns = [self._latex_column(place) for place in range(len(heads))]
+        head = " & ".join(map(_latex_head, heads, columns))
         written = []
         for start in range(0, len(lines), LONG_TABLE):
             title = f"{caption}, continued {start // LONG_TABLE}" if start else caption
@@ -89,7 +89,7 @@ class Table:
                 r"\centering\setlength{\tabcolsep}{4pt}",
                 rf"\caption{{{in_latex(title)}}}\label{{tab:{label}}}",
                 r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-                rf"\begin{{tabular}}{{{columns}}}",
+                rf"\begin{{tabular}}{{{''.join(columns)}}}",
                 r"\toprule",
                 rf"{head} \\",
                 r"\midrule",
@@ -134,10 +134,12 @@ def latex_text(tables: Mapping[str, Table]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _stacked(head: str, side: str) -> str:
-    """A head in LaTeX with a word below the other; "95 %" and "B - A" are one word."""
+def _latex_head(head: str, column: str) -> str:
+    """A head of a column that does not wrap, a word below the other; "95 %" and "B - A" are one word."""
+    if column not in "lr":
+        return in_latex(head)
     words = r"\\".join(map(in_latex, re.split("(?<!-) (?![%-])", head)))
-    return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{words}\end{{tabular}}"
+    return rf"\begin{{tabular}}[b]{{@{{}}{column}@{{}}}}{words}\end{{tabular}}"
 
 
 def _plain(cell: Any) -> Any:
