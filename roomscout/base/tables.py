@@ -139,7 +139,7 @@ def _latex_head(head: str, column: str) -> str:
     if column not in "lr":
         return in_latex(head)
     words = r"\\".join(map(in_latex, re.split("(?<!-) (?![%-])", head)))
-    return rf"\begin{{tabular}}[b]{{@{{}}{column}@{{}}}}{words}\end{{tabular}}"
+    return rf"\shortstack[{column}]{{\strut {words}}}"
 
 
 def _plain(cell: Any) -> Any:

@@ -316,7 +316,7 @@ class TestRuns:
         by_turn = RunReader(runs[1]).summary.to_json()["anytime"]["by_turn"]
         assert table.heads[:4] == ["overall", "turn 0", "turn 1", "turn 2"]
         assert table.rows[1][:4] == ["spin", *(f"{each['percent']:.1f}" for each in by_turn)]
-        assert plot_of(found).count("<circle") == 9
+        assert plot_of(found).count("<circle") == 9 + 3  # and those beside the names
 
 
 class Stopping(ModelPolicy):

@@ -385,4 +385,4 @@ def _forest(pair: Pair) -> str:
     space = 0.05 * (max(edges) - min(edges))
     label = f"Differences {pair.letter} - A with their intervals"
     axis = f"{pair.letter} - A, percentage points"
-    return dot_plot(dots, (min(edges) - space, max(edges) + space), label, axis, 26, (0, "axis")).svg
+    return dot_plot(dots, (min(edges) - space, max(edges) + space), label, axis, (0, "axis")).svg

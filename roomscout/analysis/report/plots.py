@@ -8,7 +8,20 @@ from statistics import fmean, median
 from roomscout.analysis.report import svg
 from roomscout.analysis.report.contents import Entry
 from roomscout.analysis.report.scores import BASELINES
-from roomscout.analysis.report.svg import WIDEST, Dot, Drawing, Scale, number, ticks, width_of, words_of
+from roomscout.analysis.report.svg import (
+    BOTTOM,
+    HEIGHT,
+    TOP,
+    WIDEST,
+    Dot,
+    Drawing,
+    Scale,
+    number,
+    row_plot,
+    ticks,
+    width_of,
+    words_of,
+)
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import interval_in_words
 from roomscout.base.text import counted
@@ -16,10 +29,8 @@ from roomscout.runs.anytime import Anytime
 from roomscout.runs.costs import PART_NAMES, Cost
 from roomscout.runs.summary import Summary
 
-HEIGHT = 260
-RIGHT, TOP, BOTTOM = 12, 12, 44
+RIGHT = 12
 LEGEND = 18  # the height of a line above a plot
-ROW = 26
 MOST_BINS = 24
 
 
@@ -71,33 +82,21 @@ def _score_per_type(summary: Summary) -> Plot | None:
     types = [(name, counts) for name, counts in summary.types.items() if counts.percent is not None]
     if not types:
         return None
-    names = [words_of(name) for name, _ in types]
-    numbers = [f"n={counts.questions:,}" for _, counts in types]
-    top = TOP + LEGEND
-    left = 16 + width_of(names)
-    bottom = top + ROW * len(types) + 4
-    width = max(WIDEST, left + 230)
-    end = width - width_of(numbers) - 12
-    drawing = Drawing(width, bottom + BOTTOM, "Score per question type in percent")
-    scale = Scale(0, 100, left, end - width_of(["100.0"]) - 20)
-    svg.x_axis(drawing, scale, top - 4, bottom, "score (%)")
-    for row, (name, counts) in enumerate(types):
-        middle = top + ROW * (row + 0.5)
+    rows = [(words_of(name), f"{counts.percent:.1f} (n={counts.questions:,})") for name, counts in types]
+    label = "Score per question type in percent"
+    drawing, scale, middles = row_plot(rows, (0, 100), label, "score (%)", TOP + LEGEND)
+    for middle, (name, text), (key, counts) in zip(middles, rows, types, strict=True):
         percent = counts.percent or 0.0
-        drawing.text(left - 8, middle + 4, names[row], "end")
-        about = f"{names[row]}: {percent:.1f} %, n = {counts.questions}"
-        drawing.rect(left, middle - 8, scale(percent) - left, 16, "bar", about)
-        if (interval := summary.interval(name)) is not None:
+        drawing.rect(scale(0), middle - 8, scale(percent) - scale(0), 16, "bar", f"{name}: {text}")
+        if (interval := summary.interval(key)) is not None:
             drawing.whisker(scale, interval, middle, f"{interval_in_words(interval)} %")
-        drawing.text(end - 4, middle + 4, f"{percent:.1f}", "end")
-        drawing.text(width - 4, middle + 4, numbers[row], "end")
     x = 8.0
     for key, words in BASELINES.items():
         percents = summary.baselines[key].tasks if key in summary.baselines else {}
-        marks = [(row, percents[name]) for row, (name, _) in enumerate(types) if name in percents]
-        for row, percent in marks:
+        marks = [(middles[row], percents[name]) for row, (name, _) in enumerate(types) if name in percents]
+        for middle, percent in marks:
             about = f"{words.lower()}: {percent:.1f} %"
-            drawing.diamond(scale(percent), top + ROW * (row + 0.5), 5, f"mark {key}", about)
+            drawing.diamond(scale(percent), middle, 5, f"mark {key}", about)
         if marks:
             drawing.diamond(x, 10, 5, f"mark {key}")
             drawing.text(x + 10, 14, words.lower())
@@ -123,7 +122,9 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
         if left_over := len(of_turn) - answered:
             about = f"{turn} turns: {left_over} exhausted"
             drawing.rect(start, up(len(of_turn)), width, up(answered) - up(len(of_turn)), "bar exhausted", about)
-    svg.steps_axis(drawing, across, _named(range(1, longest + 1)), up(0), "turns of a question")
+    every = 1 if longest <= 20 else 5
+    named = [(turn, str(turn)) for turn in counts if turn % every == 0]
+    svg.steps_axis(drawing, across, named, up(0), "turns of a question")
     exhausted = sum(entry.outcome == "exhausted" for entry in entries)
     if exhausted:
         drawing.rect(left, 2, 12, 9, "bar exhausted")
@@ -138,18 +139,12 @@ def _score_if_last(anytime: Anytime | None) -> Plot | None:
     scores = [(score, score.percent) for score in by_turn if score.percent is not None]
     if anytime is None or len(scores) < max(2, len(by_turn)):
         return None
-    drawing = Drawing(WIDEST, HEIGHT, "The overall if each turn were the last")
-    percents = ticks(0, 100, 5)
-    left = svg.left_of(percents)
-    across = Scale(-0.5, len(scores) - 0.5, left, WIDEST - RIGHT)
-    up = Scale(0, 100, HEIGHT - BOTTOM, TOP)
-    svg.y_axis(drawing, up, percents, left, WIDEST - RIGHT, "overall (%)")
-    points = []
-    for score, percent in scores:
-        about = f"turn {score.turn}: {percent:.1f} %, {score.forced} forced answers"
-        points.append((across(score.turn), Dot("", percent, score.interval, about)))
-    drawing.curve(up, points, "whisker", "dot")
-    svg.steps_axis(drawing, across, _named(range(len(scores))), up(0), "last turn")
+    dots = {
+        place: Dot("", percent, score.interval, f"turn {score.turn}: {percent:.1f} %, {score.forced} forced answers")
+        for place, (score, percent) in enumerate(scores)
+    }
+    turns = [str(score.turn) for score, _ in scores]
+    drawing = svg.curve_plot({"": dots}, turns, (0, 100), ("last turn", "overall (%)"))
     note = (
         f"n = {anytime.answers} answers. After each turn, the answer that the model gives when it has to; a question "
         "that has ended keeps its own. The last point is the overall of the run."
@@ -213,17 +208,10 @@ def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot
     total = sum(values.values())
     if total <= 0:
         return None
-    left = 16 + width_of(values)
-    amounts = [f"{_amount(value)} ({100 * value / total:.0f} %)" for value in values.values()]
-    bottom = TOP + ROW * len(values) + 4
-    drawing = Drawing(WIDEST, bottom + BOTTOM, title)
-    scale = Scale(0, max(values.values()), left, WIDEST - width_of(amounts) - 16)
-    svg.x_axis(drawing, scale, TOP - 4, bottom, unit)
-    for row, (name, value) in enumerate(values.items()):
-        middle = TOP + ROW * (row + 0.5)
-        drawing.text(left - 8, middle + 4, name, "end")
-        drawing.rect(left, middle - 8, scale(value) - left, 16, "bar", f"{name}: {_amount(value)} {unit}")
-        drawing.text(WIDEST - 4, middle + 4, amounts[row], "end")
+    rows = [(name, f"{_amount(value)} ({100 * value / total:.0f} %)") for name, value in values.items()]
+    drawing, scale, middles = row_plot(rows, (0, max(values.values())), title, unit)
+    for middle, (name, value) in zip(middles, values.items(), strict=True):
+        drawing.rect(scale(0), middle - 8, scale(value) - scale(0), 16, "bar", f"{name}: {_amount(value)} {unit}")
     return Plot(title, drawing, note)
 
 
@@ -239,7 +227,3 @@ def _counting(label: str, most: float) -> tuple[Drawing, Scale, float]:
     left = svg.left_of(whole)
     svg.y_axis(drawing, up, whole, left, WIDEST - RIGHT, "answers")
     return drawing, up, left
-
-
-def _named(turns: range) -> list[tuple[int, str]]:
-    return [(turn, str(turn)) for turn in turns if len(turns) <= 20 or turn % 5 == 0]

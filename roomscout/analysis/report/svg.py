@@ -16,6 +16,11 @@ from roomscout.base.text import escaped
 FONT_PX = 12  # of all texts in all plots
 CHARACTER_PX = 7.4  # the mean width of a character in DejaVu Sans, which is wider than other fonts
 WIDEST = 440  # what all plots of a page fit in, so that the page scales them alike
+HEIGHT = 260  # of plots with a vertical axis
+TOP, BOTTOM = 12, 44  # the space above a plot, and below it for its axis
+ROW = 26  # the height of a row
+CURVES = (("whisker", "dot"), ("ideal", "dot outside"), ("dotted", "dot plain"))
+"""The looks of the line and of the points of each curve of a plot."""
 
 
 class Look(NamedTuple):
@@ -272,22 +277,63 @@ class Dot:
         drawing.circle(x, y, self.radius, look, about)
 
 
+def row_plot(
+    rows: Sequence[tuple[str, str]], edges: tuple[float, float], label: str, axis: str, top: float = TOP
+) -> tuple[Drawing, Scale, list[float]]:
+    """A drawing above a horizontal axis from one edge to the other, with the scale of that and the middle of each row.
+    A row has a name at its left end and a text at its right."""
+    left = 16 + width_of(name for name, _ in rows)
+    right = 16 + width_of(text for _, text in rows)
+    width = max(WIDEST, left + 140 + right)
+    bottom = top + ROW * len(rows) + 4
+    drawing = Drawing(width, bottom + BOTTOM, label)
+    scale = Scale(*edges, left, width - right)
+    x_axis(drawing, scale, top - 4, bottom, axis)
+    middles = [top + ROW * (row + 0.5) for row in range(len(rows))]
+    for middle, (name, text) in zip(middles, rows, strict=True):
+        drawing.text(left - 8, middle + 4, name, "end")
+        drawing.text(width - 4, middle + 4, text, "end")
+    return drawing, scale, middles
+
+
 def dot_plot(
-    dots: Sequence[Dot], edges: tuple[float, float], label: str, axis: str, row_height: float, mark: tuple[float, str]
+    dots: Sequence[Dot], edges: tuple[float, float], label: str, axis: str, mark: tuple[float, str]
 ) -> Drawing:
     """A row for each dot; `mark` is the value and the look of a vertical line."""
-    top = 10
-    left = 16 + width_of(dot.name for dot in dots)
-    width = max(WIDEST, left + 240)
-    bottom = top + row_height * len(dots) + 4
-    drawing = Drawing(width, bottom + 44, label)
-    scale = Scale(*edges, left, width - 20)
-    x_axis(drawing, scale, top - 4, bottom, axis)
-    drawing.line(scale(mark[0]), top - 4, scale(mark[0]), bottom, mark[1])
-    for row, dot in enumerate(dots):
-        middle = top + row_height * (row + 0.5)
-        drawing.text(left - 8, middle + 4, dot.name, "end")
+    drawing, scale, middles = row_plot([(dot.name, "") for dot in dots], edges, label, axis)
+    drawing.line(scale(mark[0]), TOP - 4, scale(mark[0]), middles[-1] + ROW / 2 + 4, mark[1])
+    for middle, dot in zip(middles, dots, strict=True):
         if dot.interval:
             drawing.whisker(scale, dot.interval, middle)
         dot.draw(drawing, scale(dot.value), middle)
+    return drawing
+
+
+def curve_plot(
+    curves: Mapping[str, Mapping[int, Dot]], steps: Sequence[str], edges: tuple[float, float], axes: tuple[str, str]
+) -> Drawing:
+    """A curve of dots by the place of their step for each name, which stands at its end. `axes` are the labels of the
+    steps and of the values, which go from one edge to the other."""
+    drawing = Drawing(WIDEST + width_of(curves), HEIGHT, f"Curves of {axes[1]} by {axes[0]}")
+    values = ticks(*edges, 5)
+    left = left_of(values)
+    right = drawing.width - 30 - width_of(curves)
+    across = Scale(-0.5, len(steps) - 0.5, left, right)
+    up = Scale(*edges, HEIGHT - BOTTOM, TOP)
+    y_axis(drawing, up, values, left, right, axes[1])
+    every = 1 if len(steps) <= 20 else 5
+    steps_axis(drawing, across, list(enumerate(steps))[::every], up.start, axes[0])
+    names: list[float] = []
+    for order, (name, dots) in enumerate(curves.items()):
+        shift = 7 * (order - (len(curves) - 1) / 2)
+        line, look = CURVES[order % len(CURVES)]
+        points = [(across(place) + shift, dot) for place, dot in dots.items()]
+        drawing.curve(up, points, line, look)
+        y = up(points[-1][1].value)
+        while any(abs(y - other) < FONT_PX + 2 for other in names):
+            y += FONT_PX + 2
+        names.append(y)
+        if name:
+            drawing.circle(right + 16, y, 4, look)
+            drawing.text(right + 25, y + 4, name)
     return drawing
