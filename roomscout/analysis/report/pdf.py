@@ -68,11 +68,12 @@ def _patch(shape: Outline | Disc, order: int) -> "Patch":
 
     look = LOOKS[shape.look]
     colours = paper_colours()
+    dashes = [float(length) / POINT_PX for length in look.get("stroke-dasharray", "").split()]
     style = {
-        "facecolor": to_rgba(colours[look.fill], look.opacity) if look.fill else "none",
-        "edgecolor": colours[look.stroke] if look.stroke else "none",
-        "linewidth": look.width / POINT_PX,
-        "linestyle": (0, [length / POINT_PX for length in look.dash]) if look.dash else "solid",
+        "facecolor": to_rgba(colours.get(look.get("fill", ""), "none"), float(look.get("fill-opacity", 1))),
+        "edgecolor": colours.get(look.get("stroke", ""), "none"),
+        "linewidth": float(look.get("stroke-width", 1)) / POINT_PX,
+        "linestyle": (0, dashes) if dashes else "solid",
         "zorder": order,
     }
     if isinstance(shape, Disc):

@@ -23,31 +23,23 @@ CURVES = (("whisker", "dot"), ("ideal", "dot outside"), ("dotted", "dot plain"))
 """The looks of the line and of the points of each curve of a plot."""
 
 
-class Look(NamedTuple):
-    """How lines and areas look. Colours are names of palette.css; lengths are in pixels."""
-
-    fill: str = ""  # empty for no area
-    stroke: str = ""  # empty for no line
-    width: float = 1  # of the line
-    dash: tuple[float, ...] = ()  # lengths of dashes and gaps
-    opacity: float = 1  # of the area
-
-
-LOOKS: Mapping[str, Look] = {
-    "grid": Look(stroke="line"),
-    "axis": Look(stroke="soft"),
-    "ideal": Look(stroke="soft", dash=(4, 3)),
-    "whisker": Look(stroke="ink", width=1.5),
-    "dotted": Look(stroke="ink", width=1.5, dash=(1.5, 3)),
-    "bar": Look(fill="accent"),
-    "bar lesser": Look(fill="accent", opacity=0.35),
-    "bar exhausted": Look(fill="paper", stroke="accent", dash=(3, 2)),
-    "dot": Look(fill="accent", stroke="paper", width=0.5, opacity=0.65),
-    "dot outside": Look(stroke="accent", width=1.5),
-    "dot plain": Look(fill="ink", stroke="paper", width=0.5),
-    "mark blind": Look(fill="blind", stroke="paper", width=1.5),
-    "mark most_frequent": Look(fill="frequent", stroke="paper", width=1.5),
+LOOKS: Mapping[str, Mapping[str, str]] = {
+    "text": {"fill": "ink"},
+    "grid": {"stroke": "line"},
+    "axis": {"stroke": "soft"},
+    "ideal": {"stroke": "soft", "stroke-dasharray": "4 3"},
+    "whisker": {"stroke": "ink", "stroke-width": "1.5"},
+    "dotted": {"stroke": "ink", "stroke-width": "1.5", "stroke-dasharray": "1.5 3"},
+    "bar": {"fill": "accent"},
+    "bar lesser": {"fill": "accent", "fill-opacity": "0.35"},
+    "bar exhausted": {"fill": "paper", "stroke": "accent", "stroke-dasharray": "3 2"},
+    "dot": {"fill": "accent", "stroke": "paper", "stroke-width": "0.5", "fill-opacity": "0.65"},
+    "dot outside": {"stroke": "accent", "stroke-width": "1.5"},
+    "dot plain": {"fill": "ink", "stroke": "paper", "stroke-width": "0.5"},
+    "mark blind": {"fill": "blind", "stroke": "paper", "stroke-width": "1.5"},
+    "mark most_frequent": {"fill": "frequent", "stroke": "paper", "stroke-width": "1.5"},
 }
+"""How shapes look, in the words of SVG, with the names that colours have in palette.css. One without fill has none."""
 
 
 class Outline(NamedTuple):
@@ -203,17 +195,8 @@ def paper_colours() -> dict[str, str]:
 
 
 def _attributes(look: str, colours: Mapping[str, str]) -> str:
-    if look == "text":
-        return f'fill="{colours["ink"]}"'
-    found = LOOKS[look]
-    attributes = f'fill="{colours.get(found.fill, "none")}"'
-    if found.opacity != 1:
-        attributes += f' fill-opacity="{found.opacity:g}"'
-    if found.stroke:
-        attributes += f' stroke="{colours[found.stroke]}" stroke-width="{found.width:g}"'
-    if found.dash:
-        attributes += f' stroke-dasharray="{" ".join(map("{:g}".format, found.dash))}"'
-    return attributes
+    looks = {"fill": "none", **LOOKS[look]}
+    return " ".join(f'{name}="{colours.get(value, value)}"' for name, value in looks.items())
 
 
 def _element(shape: Outline | Disc | Words) -> str:
