@@ -1,16 +1,10 @@
 """`roomscout compare` and `roomscout leaderboard`, on real runs over ten rooms and on files of lmms-eval."""
 
-import contextlib
 import csv
 import io
 import json
-import os
-import pty
 import re
 import shutil
-import subprocess
-import sys
-import termios
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -238,23 +232,6 @@ def test_the_leaderboard_has_columns_of_tasks_beside_the_overall(runs: dict[str,
     summary = RunReader(runs["first"]).summary
     assert summary is not None
     assert {name: float(row[f"task_{name}"]) for name in TASKS} == pytest.approx(summary.asked.tasks)
-
-
-def test_a_terminal_too_narrow_for_tasks_says_how_to_see_them(runs: dict[str, Path]):
-    """In a process of its own, whose output is a terminal of 100 columns."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (40, 100))
-    command = [sys.executable, "-m", "roomscout", "leaderboard", str(runs["first"])]
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment, cwd=Path(__file__).parents[2])
-    os.close(theirs)
-    said = b""
-    with contextlib.suppress(OSError):  # at its end
-        while part := os.read(ours, 4096):
-            said += part
-    os.close(ours)
-    assert process.wait() == 0
-    assert b"object counting" not in said and b"wider than 100 columns: --out FILE.md" in said
 
 
 def with_failures(run: Path, target: Path, every: int = 4) -> Path:

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Any
 
 from roomscout.analysis.compare.answers import Answers, read_run
@@ -23,7 +22,6 @@ from roomscout.scoring.headline import headline_of
 from roomscout.scoring.intervals import INTERVAL
 
 SUFFIXES = (".md", ".csv", ".tex")
-NARROW = 100  # columns of a terminal that does not say how many it has
 DIGITS = {"mean_turns": 3, "tokens_per_question": 3, "seconds_per_question": 3, "cost_per_question": 9}
 """The decimals of columns of the CSV file."""
 
@@ -117,9 +115,8 @@ def why_separate(first: Standing, other: Standing, even_if: Container[str] = ())
     return "; ".join(reasons)
 
 
-def markdown_of(tables: Sequence[Sequence[Standing]], with_tasks: bool = True) -> str:
-    """The tables as Markdown, each with its questions and protocol; the last cell of a row names the run. Columns of
-    tasks may be left out."""
+def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
+    """The tables as Markdown, each with its questions and protocol; the last cell of a row names the run."""
     lines: list[str] = []
     for number, table in enumerate(tables, start=1):
         first = table[0]
@@ -137,7 +134,7 @@ def markdown_of(tables: Sequence[Sequence[Standing]], with_tasks: bool = True) -
             notes.append(f"Not comparable with table 1: {why_separate(tables[0][0], first)}.")
         numbered = f"{number}. " if len(tables) > 1 else ""
         lines += [f"## {numbered}{_heading(table)}", ""]
-        lines += [*(f"- {note}" for note in notes), "", *_table(table, with_tasks).markdown(), ""]
+        lines += [*(f"- {note}" for note in notes), "", *_table(table).markdown(), ""]
         if any(standing.row["failed"] for standing in table):
             lines += [
                 "Failed questions score 0 in the overall; “finished only” leaves them out, so its runs may differ in "
@@ -224,9 +221,9 @@ def _tasks(standings: Iterable[Standing]) -> list[str]:
     return [task for task in dict.fromkeys([*in_order, *scored]) if task in scored]
 
 
-def _table(standings: Sequence[Standing], with_tasks: bool = True, with_costs: bool = True) -> Table:
+def _table(standings: Sequence[Standing], with_costs: bool = True) -> Table:
     """The rows with what a person reads of them."""
-    tasks = _tasks(standings) if with_tasks else []
+    tasks = _tasks(standings)
     datasets = _datasets(standings)
     any_failed = any(standing.row["failed"] for standing in standings)
     any_money = any(standing.row["cost_per_question"] is not None for standing in standings)
@@ -310,13 +307,7 @@ def main(arguments: Sequence[str]) -> int:
     tables = tables_of(standings, even_if)
     written = {".md": markdown_of, ".csv": csv_of, ".tex": latex_of}
     write_files(options.out, lambda out: written[out.suffix.lower()](tables))
-    text = markdown_of(tables)
-    columns = get_terminal_size((NARROW, 0)).columns
-    if any(len(line) > columns for line in text.splitlines() if line.startswith("|")):
-        if sys.stdout.isatty():
-            text = markdown_of(tables, with_tasks=False)
-        left_out.append(f"With scores of tasks wider than {columns} columns: --out FILE.md, .csv or .tex has all of it")
-    sys.stdout.write(text)
+    sys.stdout.write(markdown_of(tables))
     sys.stdout.flush()
     sys.stderr.write("".join(f"{escaped(line)}\n" for line in left_out))
     return 0
