@@ -133,7 +133,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{path.parent} cannot be a folder ({error.strerror or error})") from None
+        raise RunError(f"{path.parent} cannot be made ({error.strerror or error})") from None
     with writing(path) as draft:
         draft.write_text(text, encoding="utf-8", errors="backslashreplace")
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from roomscout.analysis.compare.comparison import protocols_of
 from roomscout.analysis.compare.conditions import value_in_words
 from roomscout.analysis.report.pdf import PDF_NEEDS, write_plot
-from roomscout.analysis.report.writer import style_of, templates
+from roomscout.analysis.report.writer import page_alone
 from roomscout.analysis.study import tables
 from roomscout.analysis.study.plots import drawing_of, plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
@@ -410,16 +410,13 @@ def _page(results: tables.Results, title: str, folder: Path) -> str:
         if address := result.answers.report_from(folder):
             name = Markup('<a href="{}">{}</a>').format(address, name)
         linked.append([name, *row[1:]])
-    return (
-        templates("roomscout.analysis.study")
-        .get_template("study.html.j2")
-        .render(
-            inline_styles=[style_of("palette.css", "report.css")],
-            title=title,
-            about=f"{results.preset.does} {tables.about(results)}.",
-            plot=plot_of(results),
-            tables=parts | {"Cells": replace(cells, rows=linked)},
-            notes=tables.notes_of(results),
-            protocols=protocols_of({result.cell.name: result.answers for result in results.cells}, "all cells"),
-        )
+    return page_alone(
+        "roomscout.analysis.study",
+        "study.html.j2",
+        title=title,
+        about=f"{results.preset.does} {tables.about(results)}.",
+        plot=plot_of(results),
+        tables=parts | {"Cells": replace(cells, rows=linked)},
+        notes=tables.notes_of(results),
+        protocols=protocols_of({result.cell.name: result.answers for result in results.cells}, "all cells"),
     )

@@ -1,5 +1,6 @@
 """The conditions under which a run was answered: scores are comparable only if these are equal."""
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
@@ -68,5 +69,6 @@ def in_words(differs: Differing) -> str:
 
 
 def value_in_words(value: Any) -> str:
-    """A setting as text: "none" for None and for an empty list."""
-    return "none" if value is None or value in ([], ()) else as_words(value)
+    """A setting as text: "none" for None and for an empty list, a hash by its first digits."""
+    text = "none" if value is None or value in ([], ()) else as_words(value)
+    return text[:SHORT] if re.fullmatch("[0-9a-f]{40,64}", text) else text

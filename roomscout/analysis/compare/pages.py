@@ -10,7 +10,7 @@ from roomscout.analysis.compare.answers import Answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair, letter_of, protocols_of
 from roomscout.analysis.compare.conditions import in_words, value_in_words
 from roomscout.analysis.report.svg import Dot, dot_plot, words_of
-from roomscout.analysis.report.writer import style_of, templates
+from roomscout.analysis.report.writer import page_alone
 from roomscout.analysis.verbs import markdown_text
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, latex_text, p_in_words
@@ -268,28 +268,19 @@ def html_of(comparison: Comparison, out: Path) -> str:
         f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
         for run in comparison.runs
     ]
-    page = templates("roomscout.analysis.compare").get_template("compare.html.j2")
-    return str(
-        page.render(
-            inline_styles=[style_of("palette.css", "report.css")],
-            title=" against ".join(reversed(titles)) if len(titles) == 2 else ", ".join(titles),
-            about=_questions_in_words(comparison),
-            interval_in_words=interval_in_words,
-            level=round(100 * LEVEL),
-            passing=PASSING,
-            titles=titles,
-            runs=[
-                {
-                    "letter": letter_of(place),
-                    "answers": run,
-                    "about": _about(run),
-                    "report": run.report_from(out.parent),
-                }
-                for place, run in enumerate(comparison.runs)
-            ],
-            protocols=protocols_of({letter_of(place): run for place, run in enumerate(comparison.runs)}, "all runs"),
-            pairs=[_pair_values(pair, comparison, out) for pair in comparison.pairs],
-        )
+    by_letter = {letter_of(place): run for place, run in enumerate(comparison.runs)}
+    return page_alone(
+        "roomscout.analysis.compare",
+        "compare.html.j2",
+        title=" against ".join(reversed(titles)) if len(titles) == 2 else ", ".join(titles),
+        about=_questions_in_words(comparison),
+        interval_in_words=interval_in_words,
+        level=round(100 * LEVEL),
+        passing=PASSING,
+        titles=titles,
+        runs=[(letter, run, _about(run), run.report_from(out.parent)) for letter, run in by_letter.items()],
+        protocols=protocols_of(by_letter, "all runs"),
+        pairs=[_pair_values(pair, comparison, out) for pair in comparison.pairs],
     )
 
 

@@ -15,7 +15,8 @@ from scipy import ndimage
 
 from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values, unseen_of
-from roomscout.analysis.report.writer import style_of, templates
+from roomscout.analysis.report.writer import assets as report_assets
+from roomscout.analysis.report.writer import templates
 from roomscout.analysis.titles import short_title
 from roomscout.base.pictures import data_url
 from roomscout.base.shots import PICTURE
@@ -72,7 +73,7 @@ def page(replay: Replay) -> str:
     template = templates("roomscout.analysis.replay").get_template("replay.html.j2")
     return template.render(
         title=replay.title,
-        styles=[style_of("palette.css"), (assets / "replay.css").read_text(encoding="utf-8")],
+        styles=[path.read_text(encoding="utf-8") for path in (report_assets() / "palette.css", assets / "replay.css")],
         scripts=scripts,
         allowed=" ".join(f"'sha256-{hash}'" for hash in hashes),
         data=script_json(page_values(replay)),

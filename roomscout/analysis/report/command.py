@@ -11,7 +11,6 @@ from roomscout.analysis.compare.conditions import value_in_words
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pdf import PDF_NEEDS, write_plot
 from roomscout.analysis.report.scores import hardware_in_words
-from roomscout.analysis.report.svg import Drawing
 from roomscout.analysis.report.writer import log_report, page_values, write_report
 from roomscout.analysis.verbs import TABLE_SUFFIXES, add_run, chosen_run, require_own_place, table_text, write_text
 from roomscout.base.extras import require
@@ -19,7 +18,6 @@ from roomscout.base.tables import Table
 from roomscout.base.text import RESULT, counted, log_to_stream
 from roomscout.base.verbs import Parser
 from roomscout.runs import RunError
-from roomscout.runs.conditions import SHORT
 
 log = logging.getLogger(__name__)
 
@@ -62,20 +60,15 @@ def write_paper(run_folder: Path, out: Path) -> str:
     require_own_place(out, "report", "--plots")
     run = RunContents.read(run_folder.absolute())
     values = page_values(run, [run.answer(episode).entry for episode in run.episodes])
-    plots: dict[str, Drawing] = {}
-    for plot in values["plots"]:
-        name = re.sub(r"\W+", "-", plot.title.lower()).strip("-")
-        if name in plots:
-            name += f"-{len(plots)}"
-        plots[name] = plot.drawing
-    for name, drawing in plots.items():
-        write_plot(drawing, out / name)
+    names = [re.sub(r"\W+", "-", plot.title.lower()).strip("-") for plot in values["plots"]]
+    for place, (name, plot) in enumerate(zip(names, values["plots"], strict=True)):
+        write_plot(plot.drawing, out / (f"{name}-{place}" if name in names[:place] else name))
     tables = {name: (values[name], caption) for name, caption in TABLES.items() if values[name]}
     tables["appendix"] = (appendix_of(run), "Conditions, versions, hardware and cost")
     for name, (table, caption) in tables.items():
         for suffix in TABLE_SUFFIXES:
             write_text(out / f"{name}{suffix}", table_text(table, suffix, f"{caption}: {values['title']}"))
-    return f"{counted(len(plots), 'plot')} (.svg, .pdf), {counted(len(tables), 'table')} ({', '.join(TABLE_SUFFIXES)})"
+    return f"{counted(len(names), 'plot')} (.svg, .pdf), {counted(len(tables), 'table')} ({', '.join(TABLE_SUFFIXES)})"
 
 
 def appendix_of(run: RunContents) -> Table:
@@ -96,15 +89,9 @@ def appendix_of(run: RunContents) -> Table:
         "cost": summary.cost.to_json() if summary.cost else {},
     }
     rows = [
-        [part, name.replace("_", " "), _shown(value)]
+        [part, name.replace("_", " "), value_in_words(value)]
         for part, of_part in parts.items()
         for name, value in of_part.items()
         if not isinstance(value, dict)  # such as the costs of each task
     ]
     return Table(["part", "name", "value"], rows, left=range(3))
-
-
-def _shown(value: Any) -> str:
-    """A value as text, a hash by its first digits."""
-    text = value_in_words(value) or "none"
-    return text[:SHORT] if re.fullmatch("[0-9a-f]{40,64}", text) else text

@@ -243,9 +243,10 @@ def style_addresses(prefix: str = "") -> list[str]:
     return [f"{prefix}assets/{Path(name).name}" for name in STYLES]
 
 
-def style_of(*names: str) -> str:
-    """The text of style sheets in the folder of `assets`, for a page that loads no files."""
-    return "".join((assets() / name).read_text(encoding="utf-8") for name in names)
+def page_alone(package: str, name: str, **values: Any) -> str:
+    """A page of a template of a package, like a report, that loads no files."""
+    styles = [(assets() / name).read_text(encoding="utf-8") for name in ("palette.css", "report.css")]
+    return str(templates(package).get_template(name).render(inline_styles=styles, **values))
 
 
 def templates(package: str) -> Any:
