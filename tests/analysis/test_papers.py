@@ -19,6 +19,7 @@ from PIL import ImageFont
 from result_rows import result_row
 
 from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.pdf import write_plot
 from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.svg import FONT_PX, Disc, Drawing, Outline, Words
 from roomscout.base.tables import Table, latex_text
@@ -119,6 +120,16 @@ def test_the_fonts_of_a_pdf_are_embedded_as_truetype(paper: Path):
     for path in paper.glob("*.pdf"):
         data = path.read_bytes()
         assert b"/FontFile2" in data and b"/CIDFontType2" in data and b"/Type3" not in data
+
+
+def test_letters_that_the_font_of_a_pdf_lacks_are_said_in_a_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+):
+    drawing = Drawing(100, 100, "a plot")
+    drawing.text(10, 10, "模")
+    write_plot(drawing, tmp_path / "plot")
+    assert "plot.pdf has boxes for letters that its font lacks" in caplog.text and not recwarn.list
+    assert "模" in (tmp_path / "plot.svg").read_text()
 
 
 def box(shape: Outline | Disc | Words) -> tuple[float, float, float, float]:

@@ -10,7 +10,7 @@ from roomscout.analysis.compare.answers import Answers, read_run
 from roomscout.analysis.compare.comparison import partial_in_words
 from roomscout.analysis.compare.conditions import QUESTIONS, differing, in_words, known_names, refused_in
 from roomscout.analysis.titles import answering
-from roomscout.analysis.verbs import comparing_parser, markdown_text, require_writable, write_files
+from roomscout.analysis.verbs import TABLE_SUFFIXES, comparing_parser, markdown_text, require_writable, write_files
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, latex_text
 from roomscout.base.text import escaped, replace_unencodable
@@ -21,7 +21,6 @@ from roomscout.runs.records import RunFacts, Versions
 from roomscout.scoring.headline import headline_of
 from roomscout.scoring.intervals import INTERVAL
 
-SUFFIXES = (".md", ".csv", ".tex")
 DIGITS = {"mean_turns": 3, "tokens_per_question": 3, "seconds_per_question": 3, "cost_per_question": 9}
 """The decimals of columns of the CSV file."""
 
@@ -283,7 +282,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
-    require_writable(options.out, SUFFIXES)
+    require_writable(options.out, TABLE_SUFFIXES)
     folders: dict[Path, bool] = {}  # and whether one may lack an overall, since it was not named
     for folder in [named_run(path, options.log_root.expanduser()) for path in options.runs]:
         inside = [] if (folder / "run.json").exists() else run_folders(folder)

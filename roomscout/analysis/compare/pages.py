@@ -65,9 +65,16 @@ def csv_of(comparison: Comparison) -> str:
 
 def latex_of(comparison: Comparison) -> str:
     """The table of each pair as LaTeX, whose caption names the runs."""
-    names = [run.title for run in comparison.runs]
+    names = _titles(comparison)
     pairs = zip(names[1:], comparison.pairs, strict=True)
     return latex_text({f"{pair.letter} ({name}) against A ({names[0]}), percent": _table(pair) for name, pair in pairs})
+
+
+def _titles(comparison: Comparison) -> list[str]:
+    """The titles of the runs, with their folders where titles are equal."""
+    titles = [run.title for run in comparison.runs]
+    names = [f"{run.title}, {run.name}" if run.name != run.title else run.title for run in comparison.runs]
+    return [name if titles.count(title) > 1 else title for title, name in zip(titles, names, strict=True)]
 
 
 def _about(run: Answers) -> str:
@@ -263,11 +270,7 @@ def _json_of_flip(flip: Flip) -> dict[str, Any]:
 
 def html_of(comparison: Comparison, out: Path) -> str:
     """The comparison as a page. Its links are relative to the folder of `out`."""
-    titles = [run.title for run in comparison.runs]
-    titles = [
-        f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
-        for run in comparison.runs
-    ]
+    titles = _titles(comparison)
     by_letter = {letter_of(place): run for place, run in enumerate(comparison.runs)}
     return page_alone(
         "roomscout.analysis.compare",

@@ -1,6 +1,7 @@
 """Writes a drawing as PDF: at its own size, 96 pixels an inch, with the used part of a TrueType font in it."""
 
 import logging
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from roomscout.analysis.verbs import write_text, writing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.patches import Patch
+
+log = logging.getLogger(__name__)
 
 PDF_NEEDS = "matplotlib"
 PX_PER_INCH = 96
@@ -22,8 +25,10 @@ SETTINGS: Any = {"pdf.fonttype": 42, "font.family": "DejaVu Sans", "lines.scale_
 def write_plot(drawing: Drawing, path: Path) -> None:
     """Write a drawing as SVG and as PDF, to a path without a suffix; raises RunError."""
     write_text(path.with_name(f"{path.name}.svg"), drawing.svg_alone)
-    with writing(path.with_name(f"{path.name}.pdf")) as draft:
+    with writing(path.with_name(f"{path.name}.pdf")) as draft, warnings.catch_warnings(record=True) as lacking:
         write_pdf(drawing, draft)
+    if lacking:  # such as "Glyph 27169 missing from font(s) DejaVu Sans"
+        log.warning("%s.pdf has boxes for letters that its font lacks; %s.svg has the letters", path.name, path.name)
 
 
 def write_pdf(drawing: Drawing, path: Path) -> None:
