@@ -160,7 +160,7 @@ def test_p_values_are_adjusted_over_all_pairs(runs: dict[str, Path]):
 def test_the_command_prints_and_writes_a_comparison(
     runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    outs = [tmp_path / "out" / name for name in ("compare.html", "compare.json", "compare.md")]
+    outs = [tmp_path / "out" / f"compare.{suffix}" for suffix in ("html", "json", "md", "csv", "tex")]
     assert main(["compare", str(runs["first"]), str(runs["second"]), "--out", *map(str, outs)]) == 0
     said = capsys.readouterr().out
     assert "30 questions about 10 scenes in all runs" in said
@@ -168,6 +168,9 @@ def test_the_command_prints_and_writes_a_comparison(
     found = compared(runs["first"], runs["second"])
     assert json.loads(outs[1].read_text()) == json.loads(json.dumps(json_of(found)))
     assert outs[2].read_text() == markdown_of(found)
+    *_, row = csv.DictReader(io.StringIO(outs[3].read_text()))
+    assert (row["name"], float(row["difference"])) == ("overall", found.pairs[0].differences[-1].percent)
+    assert f"{float(row['difference']):+.1f}".replace("-", "$-$") in outs[4].read_text()
 
 
 def test_the_page_links_each_flip_to_its_question_in_both_reports(runs: dict[str, Path], tmp_path: Path):
@@ -204,23 +207,6 @@ def test_the_page_has_the_protocol_once_and_no_warning_without_a_reason(runs: di
     text = page.read_text()
     assert text.count("temperature=") == 1 and text.count('class="missing"') == 1
     assert "Protocol of A</dt><dd>steps=1</dd>" in text
-
-
-@pytest.mark.parametrize("verb", ["compare", "leaderboard"])
-def test_tables_are_written_as_latex_and_csv(verb: str, runs: dict[str, Path], tmp_path: Path):
-    outs = [tmp_path / "table.tex", tmp_path / "table.csv"]
-    folders = [str(runs["first"]), str(runs["second"])]
-    assert run_main([verb, *folders, "--out", *map(str, outs)]).returncode == 0
-    latex = outs[0].read_text()
-    assert latex.count(r"\toprule") == latex.count(r"\bottomrule") == 1 and "|" not in latex
-    rows = list(csv.DictReader(io.StringIO(outs[1].read_text())))
-    pair = compared(runs["first"], runs["second"]).pairs[0]
-    assert pair.overall is not None
-    if verb == "compare":
-        assert float(rows[-1]["difference"]) == pair.overall.percent
-        assert f"{pair.overall.percent:+.1f}".replace("-", "$-$") in latex
-    else:
-        assert f"& {overall(runs['first']):.1f} &" in latex
 
 
 def test_the_leaderboard_has_columns_of_tasks_beside_the_overall(runs: dict[str, Path], tmp_path: Path):
@@ -346,13 +332,14 @@ def test_the_leaderboard_has_what_the_finished_questions_score(runs: dict[str, P
     assert "| failed | finished only (%) |" in board and f"| 8 | {expected:.1f} |" in board
 
 
-def test_the_leaderboard_writes_markdown_and_csv(
+def test_the_leaderboard_writes_markdown_csv_and_latex(
     runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    outs = [tmp_path / "board.md", tmp_path / "board.csv"]
+    outs = [tmp_path / "board.md", tmp_path / "board.csv", tmp_path / "board.tex"]
     folders = [str(runs["first"]), str(runs["second"])]
     assert main(["leaderboard", *folders, "--out", *map(str, outs)]) == 0
     assert outs[0].read_text() == capsys.readouterr().out
     rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(outs[1].read_text())))
     assert {float(row["overall"]) for row in rows} == {overall(runs["first"]), overall(runs["second"])}
+    assert all(f"& {float(row['overall']):.1f} &" in outs[2].read_text() for row in rows)
     assert all(row["protocol"] and float(row["mean_turns"]) and row["interval_low"] for row in rows)

@@ -213,11 +213,7 @@ def _by_dataset(standing: Standing, names: Iterable[str]) -> dict[str, float | N
 
 
 def _tasks(standings: Iterable[Standing]) -> list[str]:
-    """The tasks that runs have scores of, in the order of their benchmark, those of own types last."""
-    standings = list(standings)
-    in_order = [kind.task for standing in standings for kind in standing.run.benchmark.types]
-    scored = [task for standing in standings for task in standing.run.summary.asked.tasks]
-    return [task for task in dict.fromkeys([*in_order, *scored]) if task in scored]
+    return list(dict.fromkeys(task for standing in standings for task in standing.run.summary.asked.tasks))
 
 
 def _table(standings: Sequence[Standing], with_costs: bool = True) -> Table:
