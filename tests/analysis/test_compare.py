@@ -119,6 +119,10 @@ def test_other_scans_or_another_renderer_are_refused(runs: dict[str, Path], tmp_
     assert compared(run, other, even_if=("questions",)).questions
     fewer = changed_copy(other, tmp_path / "fewer", "summary.json", provenance__scans=1)
     assert compared(run, fewer).questions, "a scan that could not be read is no other scan"
+    asked = changed_copy(run, tmp_path / "asked", "run.json", conditions__prompts="0123456789abcdef" * 4)
+    again = changed_copy(run, tmp_path / "again", "run.json", conditions__prompts="f" * 64)
+    with pytest.raises(RunError, match=r"differ in prompts \(0123456789ab, ffffffffffff\)"):
+        compared(asked, again)
     drawn = changed_copy(run, tmp_path / "drawn", "run.json", conditions__renderer="pyrender")
     with pytest.raises(RunError, match=r"differ in renderer \(raycast, pyrender\)"):
         compared(run, drawn)
