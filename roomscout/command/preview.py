@@ -5,20 +5,19 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
-from itertools import accumulate
+from contextlib import suppress
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
-from PIL import PngImagePlugin
+from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from roomscout import UpAxis
 from roomscout.base.errors import UsageError
 from roomscout.base.grouping import grouped
 from roomscout.base.pictures import PictureError, opened
-from roomscout.base.text import listed, log_to_stream
+from roomscout.base.text import counted, listed, log_to_stream
 from roomscout.base.verbs import Parser
-from roomscout.command.preview_picture import drawable, preview, storeys_in_words, surface_in_words
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import Question, QuestionError, load_questions
@@ -27,14 +26,31 @@ from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, layouts_of, missin
 from roomscout.edge.flags import with_axes
 from roomscout.edge.resolve import scan_root_of
 from roomscout.edge.settings import Settings
+from roomscout.envs.library import CameraSettings, draw_first_view
+from roomscout.envs.starts import start_pose
+from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
 from roomscout.rendering.renderers import RenderError
-from roomscout.rendering.scene import SceneError, load_scene
+from roomscout.rendering.renderers.splats import SplatRenderer
+from roomscout.rendering.scene import Scene, SceneError, load_scene
+from roomscout.rendering.storeys import Storey
+from roomscout.rendering.top_down import draw_grid, plan_view
 
-__all__ = ["drawable", "main"]
+VIEW = CameraSettings((640, 480), 300.0, Settings.camera_height, Settings.camera_pitch)
+RED, BLUE, GREEN = (207, 34, 46), (9, 105, 218), (26, 127, 55)
+TEXT_PX, LABEL_PX, LINE_PX = 16, 13, 30
+AHEAD_PX = 28  # the line that shows where a mark looks
+GAP_PX = 16  # between pictures
+LEGEND = (
+    "On plans +y is up and +x right: heading 0 looks right, heading 90 up. "
+    "Red: the first view. Blue: a start. Green: where a photo was taken."
+)
+FONTS = ("DejaVuSans.ttf", "NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "Arial.ttf", "msyh.ttc")
 
 Scans = list[tuple[Path, ScanFrame, list[Question]]]
 """The files of scans, how they are read, and the questions about each."""
+Marks = dict[tuple[CameraPose, tuple[int, int, int]], list[str]]
+"""Poses on plans, their colours, and the ids of the questions about each."""
 _OF = "roomscout.scan"  # the key of a preview with the path of its scan
 
 
@@ -91,24 +107,12 @@ def _draw(scans: Scans, options: argparse.Namespace) -> int:
 
 
 def _file_for(path: Path, out: Path) -> Path:
-    """The file of a scan's preview, which no other scan has: named as the scan, after as many of its folders as tell
-    it from the others whose previews are there."""
-    others: list[list[str]] = []
-    names = _names(path)
-    for place, name in enumerate(names):
-        file = out / f"{name}.png"
-        of = _scan_of(file)
-        if of == str(path.absolute()) or (of is None and all(other[place:][:1] != [name] for other in others)):
-            return file
-        if of:
-            others.append(_names(Path(of)))
-    return out / f"{names[-1]}{path.suffix}.png"
-
-
-def _names(path: Path) -> list[str]:
-    """The name of a scan, then with its folder, with two folders and so on."""
-    parts = [path.stem, *(parent.name for parent in path.absolute().parents if parent.name)]
-    return list(accumulate(parts, lambda name, folder: f"{folder}_{name}"))
+    """The file of a scan's preview: named as the scan, or by its whole path if that is the preview of another one."""
+    scan = path.absolute()
+    plain = out / f"{path.stem}.png"
+    if _scan_of(plain) in (None, str(scan)):
+        return plain
+    return out / f"{'_'.join(scan.parts[1:])}.png"
 
 
 def _scan_of(file: Path) -> str | None:
@@ -119,6 +123,98 @@ def _scan_of(file: Path) -> str | None:
         return None
     except (OSError, PictureError):
         return ""
+
+
+def preview(scene: Scene, questions: Sequence[Question] = ()) -> Image.Image:
+    """The first view of a scan beside the plan of each storey, the lowest first, with the place and direction of the
+    first view, of the starts of its questions, and of the photos that are to be found. Raises RenderError."""
+    first = draw_first_view(scene, SplatRenderer(), VIEW)
+    marks: Marks = {(first.pose, RED): [], **_marks(scene, questions)}
+    pictures = [Image.fromarray(first.image), *(_plan(scene, storey, marks) for storey in scene.storeys)]
+    width = sum(picture.width + GAP_PX for picture in pictures) - GAP_PX
+    text = f"{scene.name}: {scene.size} m (x, y, z up), {surface_in_words(scene)}{storeys_in_words(scene)}"
+    lines = [drawable(line) for line in (text, LEGEND)]
+    width = max(width, *(round(font.getlength(line)) + 8 for line, font in lines))
+    picture = Image.new("RGB", (width, VIEW.image_size[1] + LINE_PX * len(lines)), "white")
+    canvas = ImageDraw.Draw(picture)
+    for place, (line, font) in enumerate(lines):
+        canvas.text((4, place * LINE_PX + 4), line, "black", font)
+    left = 0
+    for part in pictures:
+        picture.paste(part, (left, picture.height - part.height))
+        left += part.width + GAP_PX
+    return picture
+
+
+def _marks(scene: Scene, questions: Sequence[Question]) -> Marks:
+    """Where questions start, and where photos were taken that are to be found. What is wrong with a start is logged, as
+    in a run; one outside the scan has no place."""
+    marks: Marks = {}
+    for question in questions:
+        if question.start is not None:
+            try:
+                pose = start_pose(scene, question.start, VIEW.height_m, VIEW.pitch_deg)
+                marks.setdefault((pose, BLUE), []).append(question.id)
+            except SceneError as error:
+                logging.warning("Question %s: %s", question.id, error)
+        if question.kind.judges_camera and question.ground_truth:
+            goal = CameraPose.of_text(question.ground_truth)
+            marks.setdefault((goal, GREEN), []).append(question.id)
+    return marks
+
+
+def _plan(scene: Scene, storey: Storey, marks: Marks) -> Image.Image:
+    """The plan of a storey with its grid and height, and the marks that are on it: a disc with a line ahead."""
+    image, plan = plan_view(scene, VIEW.image_size[1], storey, square=True)
+    picture = Image.fromarray(image)
+    canvas = ImageDraw.Draw(picture)
+    draw_grid(canvas, plan, 0.0)
+    _label(canvas, (plan.width - 4, plan.height - 4), f"floor at z {storey.floor_z_m:z.1f} m", "rs")
+    for (pose, colour), asked in marks.items():
+        if scene.storey_at(pose.z_m) is storey:
+            x, y = plan.pixel(pose.x_m, pose.y_m)
+            right, up, _ = AHEAD_PX * pose.forward
+            canvas.line([(x, y), (x + right, y - up)], colour, 4)
+            canvas.ellipse([x - 7, y - 7, x + 7, y + 7], colour)
+            more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
+            _label(canvas, (x, y - 10), "".join(asked[:1]) + more, "rs" if x > plan.width / 2 else "ls")
+    return picture
+
+
+def _label(canvas: ImageDraw.ImageDraw, place: tuple[float, float], text: str, anchor: str) -> None:
+    text, font = drawable(text, LABEL_PX)
+    canvas.text(place, text, "black", font, anchor, stroke_width=2, stroke_fill="white")
+
+
+def storeys_in_words(scene: Scene) -> str:
+    """How many storeys a scan has, with the heights of their floors, to follow its size; empty for one alone."""
+    if len(scene.storeys) == 1:
+        return ""
+    floors = " and ".join(f"{storey.floor_z_m:z.1f}" for storey in scene.storeys)
+    return f", {len(scene.storeys)} storeys with floors at z {floors} m"
+
+
+def drawable(text: str, size_px: int = TEXT_PX) -> tuple[str, Any]:
+    """A text with a font of this machine that has all its letters; if none has, with codes for those that it lacks."""
+    fonts: list[Any] = []
+    for name in FONTS:
+        with suppress(OSError):
+            fonts.append(ImageFont.truetype(name, size_px))
+    fonts = fonts or [ImageFont.load_default(size=size_px)]  # which Pillow brings
+
+    def has(font: Any, letter: str) -> bool:
+        return letter.isascii() or bytes(font.getmask(letter)) != bytes(font.getmask("\uffff"))
+
+    font = min(fonts, key=lambda font: sum(not has(font, letter) for letter in text))
+    letters = [char if has(font, char) else char.encode("ascii", "backslashreplace").decode() for char in text]
+    return "".join(letters), font
+
+
+def surface_in_words(scene: Scene) -> str:
+    """What a scan is made of: its Gaussians, its triangles, or its points."""
+    if scene.splats is not None:
+        return counted(len(scene.splats.means), "Gaussian")
+    return counted(len(scene.faces), "triangle") if len(scene.faces) else counted(len(scene.vertices), "point")
 
 
 def _scale(text: str) -> float:

@@ -20,18 +20,8 @@ DOWN = (0.0, 0.0, -1.0)
 
 
 def start_pose(scene: Scene, start: Start, camera_height_m: float, pitch_deg: float) -> CameraPose:
-    """The pose of a start, see `unchecked_pose`. Raises SceneError for one outside of the scan, and logs a warning for
-    one inside a surface."""
-    pose = unchecked_pose(scene, start, camera_height_m, pitch_deg)
-    place = f"x {pose.x_m:.2f}, y {pose.y_m:.2f} m" if start.z_m is None else pose.place
-    require_in_scan(scene, pose, f"the question starts at {place}")
-    if why := why_inside(scene, pose):
-        _log.warning("%s: the question that starts at %s %s", scene.name, place, why)
-    return pose
-
-
-def unchecked_pose(scene: Scene, start: Start, camera_height_m: float, pitch_deg: float) -> CameraPose:
-    """The pose of a start, at `camera_height_m` above the floor and with `pitch_deg` unless it has its own."""
+    """The pose of a start, at `camera_height_m` above the floor and with `pitch_deg` unless it has its own. Raises
+    SceneError for one outside of the scan, and logs a warning for one inside a surface."""
     middle = scene.box.middle if start.from_middle else np.zeros(3)
     x = float(start.x_m + middle[0])
     y = float(start.y_m + middle[1])
@@ -39,7 +29,12 @@ def unchecked_pose(scene: Scene, start: Start, camera_height_m: float, pitch_deg
     if z is None:
         z = eye_z_m(_storey_below(scene, x, y, camera_height_m), camera_height_m)
     pitch = pitch_deg if start.pitch_deg is None else start.pitch_deg
-    return CameraPose(x, y, z, start.heading_deg % 360.0, pitch)
+    pose = CameraPose(x, y, z, start.heading_deg % 360.0, pitch)
+    place = f"x {x:.2f}, y {y:.2f} m" if start.z_m is None else pose.place
+    require_in_scan(scene, pose, f"the question starts at {place}")
+    if why := _why_inside(scene, pose):
+        _log.warning("%s: the question that starts at %s %s", scene.name, place, why)
+    return pose
 
 
 def require_in_scan(scene: Scene, pose: CameraPose, what: str) -> None:
@@ -69,7 +64,7 @@ def _storey_below(scene: Scene, x: float, y: float, camera_height_m: float) -> S
     return main
 
 
-def why_inside(scene: Scene, pose: CameraPose) -> str | None:
+def _why_inside(scene: Scene, pose: CameraPose) -> str | None:
     """Why a pose seems to be inside a wall, a floor or furniture, if it does."""
     around = np.concatenate([AROUND, [DOWN]])
     rays = np.concatenate([np.tile(scene.own(pose.position), (len(around), 1)), around], axis=1, dtype=np.float32)

@@ -39,6 +39,7 @@ class TopDown:
     pixels_per_m: float  # the scale
     width: int  # pixels
     height: int  # pixels
+    axes = "xy"  # up and across
 
     @classmethod
     def around(cls, origin: CameraPose, lower: np.ndarray, upper: np.ndarray, camera: Intrinsics) -> "TopDown":
@@ -75,7 +76,7 @@ def with_path(image: np.ndarray, lies: TopDown, path: Sequence[CameraPose], came
     """The image (H, W, 3) uint8 with grid, scale, the camera's path, and the direction of its last pose."""
     drawn = Image.fromarray(image)
     canvas = ImageDraw.Draw(drawn)
-    _draw_grid(canvas, lies)
+    draw_grid(canvas, lies)
     poses = [lies.origin.relative(pose) for pose in path]
     places = [lies.pixel(pose.x_m, pose.y_m) for pose in poses]
     unit = max(1.0, lies.height / 240)  # the width of lines
@@ -97,28 +98,30 @@ def _ahead(lies: TopDown, pose: CameraPose, length_px: float, turned_deg: float)
     return lies.pixel(to.x_m, to.y_m)
 
 
-def _draw_grid(canvas: ImageDraw.ImageDraw, lies: TopDown) -> None:
-    """Grid lines with their x at the left and their y at the top, and a bar of one step at the lower left."""
-    least = GRID_SHARE * lies.height / lies.pixels_per_m
-    power = 10 ** max(0, math.floor(math.log10(least)))
+def draw_grid(canvas: ImageDraw.ImageDraw, lies: "TopDown | PlanArea", least_m: float = 1.0) -> None:
+    """Grid lines, at least `least_m` apart, with their numbers at the left and at the top, and a bar of one step at the
+    lower left."""
+    least = max(least_m, GRID_SHARE * lies.height / lies.pixels_per_m)
+    power = 10 ** math.floor(math.log10(least))
     step = next(number * power for number in (1, 2, 5, 10) if number * power >= least)
     labels: list[tuple[tuple[float, float], str, str]] = []
     of_rows, of_columns = lies.axes_m
-    for x in np.arange(math.ceil(of_rows[-1] / step), math.floor(of_rows[0] / step) + 1) * step:
-        _, row = lies.pixel(x, 0.0)
+    up, across = lies.axes
+    for metres in _steps(of_rows, step):
+        _, row = lies.pixel(metres, metres)
         canvas.line((0, row, lies.width, row), GRID, 1)
-        labels.append(((2.0, row), f"x {x}", "lm"))
-    for y in np.arange(math.ceil(of_columns[-1] / step), math.floor(of_columns[0] / step) + 1) * step:
-        column, _ = lies.pixel(0.0, y)
+        labels.append(((2.0, row), f"{up} {metres:.12g}", "lm"))
+    for metres in _steps(of_columns, step):
+        column, _ = lies.pixel(metres, metres)
         canvas.line((column, 0, column, lies.height), GRID, 1)
-        labels.append(((column, 2.0), f"y {y}", "mt"))
+        labels.append(((column, 2.0), f"{across} {metres:.12g}", "mt"))
     size = round(TEXT_SHARE * lies.height)
     if size < LEAST_TEXT_PX:
         return
     left = 2.5 * size
     low = lies.height - 2 * size
     canvas.rectangle((left, low - size // 3, left + step * lies.pixels_per_m, low), PAPER, INK)
-    labels.append(((left, low + size // 3), f"{step} m", "lt"))
+    labels.append(((left, low + size // 3), f"{step:g} m", "lt"))
     font = ImageFont.load_default(size=size)
     last = (0.0, 0.0, 0.0, 0.0)
     for place, text, anchor in labels:
@@ -130,6 +133,11 @@ def _draw_grid(canvas: ImageDraw.ImageDraw, lies: TopDown) -> None:
             canvas.text(place, text, INK, font, anchor)
 
 
+def _steps(axis_m: np.ndarray, step: float) -> np.ndarray:
+    """The multiples of a step along an axis."""
+    return np.arange(math.ceil(min(axis_m) / step), math.floor(max(axis_m) / step) + 1) * step
+
+
 @dataclass(frozen=True)
 class PlanArea:
     """Where a floor plan lies: its size in pixels, the centre of its lower left pixel in world metres, its scale."""
@@ -138,6 +146,18 @@ class PlanArea:
     height: int
     origin: tuple[float, float]
     metres_per_pixel: float
+    axes = "yx"  # up and across
+
+    @property
+    def pixels_per_m(self) -> float:
+        """The scale, as of images from above."""
+        return 1 / self.metres_per_pixel
+
+    @property
+    def axes_m(self) -> tuple[np.ndarray, np.ndarray]:
+        """World y (H,) of the rows and x (W,) of the columns."""
+        y = self.origin[1] + np.arange(self.height)[::-1] * self.metres_per_pixel
+        return y, self.origin[0] + np.arange(self.width) * self.metres_per_pixel
 
     def pixel(self, x_m: float, y_m: float) -> tuple[float, float]:
         """(column, row) of a place, from the centre of the upper left pixel."""
@@ -145,14 +165,19 @@ class PlanArea:
         return column, self.height - 1 - (y_m - self.origin[1]) / self.metres_per_pixel
 
 
-def plan_view(scene: Scene, longest_px: int = 480, storey: Storey | None = None) -> tuple[np.ndarray, PlanArea]:
+def plan_view(
+    scene: Scene, longest_px: int = 480, storey: Storey | None = None, square: bool = False
+) -> tuple[np.ndarray, PlanArea]:
     """A plan (H, W, 3) uint8 RGB of a storey, by default the main one, world y upwards, and where it lies: casts a ray
-    down for each pixel; `longest_px` is the longer side. What the cut goes through shows its top, if its surface is
-    closed and faces outwards."""
+    down for each pixel; `longest_px` is the longer side, or with `square` both. What the cut goes through shows its
+    top, if its surface is closed and faces outwards."""
     storey = storey or scene.main_storey
     lower = storey.bounds.lower[:2] - PLAN_MARGIN_M
     upper = storey.bounds.upper[:2] + PLAN_MARGIN_M
     metres_per_pixel = float(max(upper - lower)) / longest_px
+    if square:
+        lower = (lower + upper - max(upper - lower)) / 2
+        upper = lower + longest_px * metres_per_pixel
     columns = np.arange(lower[0], upper[0], metres_per_pixel)
     rows = np.arange(lower[1], upper[1], metres_per_pixel)
     image = looking_down(scene, storey, np.stack(np.meshgrid(columns, rows[::-1]), axis=-1))
