@@ -51,7 +51,7 @@ Scans = list[tuple[Path, ScanFrame, list[Question]]]
 """The files of scans, how they are read, and the questions about each."""
 Marks = dict[tuple[CameraPose, tuple[int, int, int]], list[str]]
 """Poses on plans, their colours, and the ids of the questions about each."""
-_OF = "roomscout.scan"  # the key of a preview with the path of its scan
+_OF = "roomscout.scan"  # the key of a preview with the address of its scan
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -99,7 +99,7 @@ def _draw(scans: Scans, options: argparse.Namespace) -> int:
             continue
         file = _file_for(path, options.out)
         about = PngImagePlugin.PngInfo()
-        about.add_itxt(_OF, str(path.absolute()))
+        about.add_text(_OF, path.resolve().as_uri())
         picture.save(file, pnginfo=about)
         drawn += 1
         logging.info("%s: %s m, %s%s: %s", path, scene.size, surface_in_words(scene), storeys_in_words(scene), file)
@@ -108,15 +108,14 @@ def _draw(scans: Scans, options: argparse.Namespace) -> int:
 
 def _file_for(path: Path, out: Path) -> Path:
     """The file of a scan's preview: named as the scan, or by its whole path if that is the preview of another one."""
-    scan = path.absolute()
     plain = out / f"{path.stem}.png"
-    if _scan_of(plain) in (None, str(scan)):
+    if _scan_of(plain) in (None, path.resolve().as_uri()):
         return plain
-    return out / f"{'_'.join(scan.parts[1:])}.png"
+    return out / f"{'_'.join(path.resolve().parts[1:])}.png"
 
 
 def _scan_of(file: Path) -> str | None:
-    """The path of the scan whose preview a file is; None without a file, empty for a file of anything else."""
+    """The address of the scan whose preview a file is; None without a file, empty for a file of anything else."""
     try:
         return opened(file.read_bytes()).info.get(_OF, "")
     except FileNotFoundError:

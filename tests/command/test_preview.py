@@ -1,6 +1,7 @@
 """Previews of scans, and the floor plan that they show."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -127,7 +128,8 @@ def test_starts_and_photos_of_questions_are_on_the_plan(tmp_path: Path, caplog: 
 
 def test_a_preview_is_replaced_by_its_own_scan_alone(tmp_path: Path):
     room = trimesh.creation.box(bounds=[[0, 0, 0], [5, 4, 2.5]])
-    scans = [tmp_path / "a" / "mesh.ply", tmp_path / "b" / "mesh.ply", tmp_path / "b" / "mesh.obj"]
+    odd = os.fsdecode(b"donn\xe9es")  # no UTF-8
+    scans = [tmp_path / "a" / "mesh.ply", tmp_path / odd / "mesh.ply", tmp_path / odd / "mesh.obj"]
     for scan in scans:
         scan.parent.mkdir(exist_ok=True)
         room.export(scan)
