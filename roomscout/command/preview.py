@@ -18,7 +18,6 @@ from roomscout.base.grouping import grouped
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.text import counted, listed, log_to_stream
 from roomscout.base.verbs import Parser
-from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import Question, QuestionError, load_questions
 from roomscout.data.scan_frames import ScanFrame
@@ -70,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--up-axis", choices=get_args(UpAxis), default="auto", help="the axis that points up")
     options = parser.parse_args(with_axes(arguments))
     chosen = [flag for flag in ("benchmark", "questions", "datasets", "scenes") if getattr(options, flag)]
-    if options.scans and chosen and not options.questions:
+    if options.scans and chosen:
         parser.error(f"--{chosen[0]} chooses scans by their questions: leave it out, or the names of scans")
     if not (options.scans or chosen or options.scan_root):
         parser.error("name scans, or the questions whose scans to draw: --questions FILE, or --benchmark NAME")
@@ -224,8 +223,8 @@ def _scale(text: str) -> float:
 
 
 def _named_scans(options: argparse.Namespace) -> Scans:
-    """The scans that are named, and those in the folders that are, with the questions about each; raises ScanNotFound
-    if there are none. Among several files, as `scans/*` names, leaves out those that are no scans, and logs them."""
+    """The scans that are named, and those in the folders that are; raises ScanNotFound if there are none. Among several
+    files, as `scans/*` names, leaves out those that are no scans, and logs them."""
     files: list[Path] = []
     for path in options.scans:
         files += sorted(path.iterdir()) if path.is_dir() else [path]
@@ -235,33 +234,15 @@ def _named_scans(options: argparse.Namespace) -> Scans:
         raise ScanNotFound(f"{where} has no scan: name files that end in {', '.join(SCAN_SUFFIXES)}")
     if others := [file.name for file in files if file not in scans and scans]:
         logging.info("Not scans, and left out: %s", listed(others))
-    if options.questions is None:
-        return [(file, ScanFrame(), []) for file in scans or files]
-    by_scene = grouped((question.scene_name, question) for question in _questions(options)[1])
-    return [_asked_about(file, by_scene) for file in scans or files]
-
-
-def _asked_about(file: Path, by_scene: dict[str, list[Question]]) -> tuple[Path, ScanFrame, list[Question]]:
-    """A scan with the questions of its scene: the only one, or the one that its file or folder is named after. Raises
-    QuestionError."""
-    names = [name for name in by_scene if name in (file.stem, file.parent.name) or file.stem.startswith(f"{name}_")]
-    if not names and len(by_scene) > 1:
-        known = listed(by_scene)
-        raise QuestionError(f"no question is about {file}: its name or its folder's is none of the scenes {known}")
-    questions = by_scene[max(names or by_scene, key=len)]
-    return file, questions[0].frame, questions
-
-
-def _questions(options: argparse.Namespace) -> tuple[Benchmark, list[Question]]:
-    benchmark = find_benchmark(options.benchmark or DEFAULT)
-    return benchmark, load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
+    return [(file, ScanFrame(), []) for file in scans or files]
 
 
 def _scans_of_questions(options: argparse.Namespace) -> Scans:
     """The scan of each scene; leaves out and logs missing ones. Raises QuestionError or ScanNotFound."""
-    benchmark, questions = _questions(options)
+    benchmark = find_benchmark(options.benchmark or DEFAULT)
     layouts = layouts_of(benchmark)
     root = options.scan_root or scan_root_of(Settings.scan_root, options.questions)
+    questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
     benchmark.make(questions)
     missing = missing_scans(questions, root, layouts)
     for why in missing.values():

@@ -96,7 +96,7 @@ def test_a_title_has_every_letter_or_its_code():
     assert all(bytes(font.getmask(letter)) != missing for letter in text if letter != " ")
 
 
-@pytest.mark.parametrize("width_m", [2.2, 4.0, 9.0, 90.0])
+@pytest.mark.parametrize("width_m", [2.2, 90.0])
 def test_each_storey_has_a_plan_with_a_bar_of_one_step_of_its_grid(width_m: float):
     floors = [box((0, 0, low), (width_m, 2, low + 2.5), BLUE) for low in (0.0, 3.0)]
     picture = np.array(preview(scene_of(*floors)))[-480:]
@@ -115,15 +115,13 @@ def test_starts_and_photos_of_questions_are_on_the_plan(tmp_path: Path, caplog: 
     (asked,) = [row for row in map(json.loads, (tmp_path / "questions.jsonl").open()) if row.get("start")]
     wrong = asked | {"id": "far", "start": asked["start"] | {"x_m": 30.0}}
     (tmp_path / "found.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (asked, wrong)))
-    questions = ["--questions", str(tmp_path / "found.jsonl")]
-    for flags in ([*questions, "--scan-root", str(tmp_path)], [str(scan), *questions]):
-        assert main([*flags, "--out", str(tmp_path / "out")]) == 0
-        assert "Question far: " in caplog.text and "the question starts at x 30.00" in caplog.text
-        with Image.open(tmp_path / "out" / f"{scan.stem}.png") as picture:
-            plan = np.array(picture)[-480:, 656:]
-        for colour in (START, PHOTO):
-            assert (plan == colour).all(axis=-1).sum() > 100
-        caplog.clear()
+    questions = ["--questions", str(tmp_path / "found.jsonl"), "--scan-root", str(tmp_path)]
+    assert main([*questions, "--out", str(tmp_path / "out")]) == 0
+    assert "Question far: " in caplog.text and "the question starts at x 30.00" in caplog.text
+    with Image.open(tmp_path / "out" / f"{scan.stem}.png") as picture:
+        plan = np.array(picture)[-480:, 656:]
+    for colour in (START, PHOTO):
+        assert (plan == colour).all(axis=-1).sum() > 100
 
 
 def test_a_preview_is_replaced_by_its_own_scan_alone(tmp_path: Path):
