@@ -94,4 +94,6 @@ def failed(error: Exception) -> int:
 
 def run_console_command() -> None:
     """The console command `roomscout`, and `python -m roomscout`; exits with the status of `main`."""
-    sys.exit(main(sys.argv[1:], console=True))
+    status = main(sys.argv[1:], console=True)
+    exec("")  # Python forgets an interrupt of code that a library ran like this; it would end by SIGINT
+    sys.exit(status)

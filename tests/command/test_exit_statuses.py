@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,10 @@ def test_an_interrupted_run_gives_status_130_and_the_command_that_resumes_it(roo
 @pytest.mark.parametrize("typed", ["", "--steps 3", "evil", "--nope", "eval --batch --demo", "resume /nowhere"])
 def test_a_command_that_has_nothing_to_run_gives_status_2(typed: str):
     assert run_main(typed.split()).returncode == 2
+
+
+def test_an_interrupt_of_code_that_a_library_makes_has_the_same_status(rooms: RoomScans, tmp_path: Path):
+    (tmp_path / "made.py").write_text('exec("import signal; signal.raise_signal(signal.SIGINT)")')
+    flags = rooms.flags(tmp_path / "logs", "--policy", f"{tmp_path / 'made.py'}:Policy")
+    ended = run_command([sys.executable, "-m", "roomscout", *flags])
+    assert (ended.returncode, ended.stderr) == (130, "")
