@@ -175,7 +175,8 @@ def _plan(scene: Scene, storey: Storey, marks: Marks) -> Image.Image:
             canvas.line([(x, y), (x + right, y - up)], colour, 4)
             canvas.ellipse([x - 7, y - 7, x + 7, y + 7], colour)
             more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
-            _label(canvas, (x, y - 10), "".join(asked[:1]) + more, "rs" if x > plan.width / 2 else "ls")
+            anchor = "rs" if x > plan.width / 2 else "ls"
+            _label(canvas, (x, y - 10), "".join(asked[:1]) + more, anchor)
     return picture
 
 
