@@ -39,7 +39,7 @@ class TopDown:
     pixels_per_m: float  # the scale
     width: int  # pixels
     height: int  # pixels
-    axes = "xy"  # up and across
+    axes = ("x", "y")  # up and across
 
     @classmethod
     def around(cls, origin: CameraPose, lower: np.ndarray, upper: np.ndarray, camera: Intrinsics) -> "TopDown":
@@ -146,7 +146,7 @@ class PlanArea:
     height: int
     origin: tuple[float, float]
     metres_per_pixel: float
-    axes = "yx"  # up and across
+    axes = ("y", "x")  # up and across
 
     @property
     def pixels_per_m(self) -> float:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
 
+from roomscout.base.waiting import show_steps
 from roomscout.models import EXPLORER, ModelError
 from roomscout.models.transformers.footprint import Checkpoint
 from roomscout.models.transformers.weights import load_checkpoint
@@ -271,3 +272,16 @@ def test_weights_that_are_quantized_take_the_memory_of_their_files(tiny: Path, t
     truncated(WEIGHTS)(tmp_path)
     with pytest.raises(ModelError, match=r"model\.safetensors is truncated or damaged"):
         Checkpoint(str(tmp_path), "cpu", "float32").footprint()
+
+
+def test_what_a_command_waits_for_counts_the_files_of_a_checkpoint(tiny: Path, tmp_path: Path):
+    loaded, processor = load_checkpoint(str(tiny), torch.float32, torch.device("cpu"))
+    loaded.save_pretrained(tmp_path, max_shard_size="200KB")
+    processor.save_pretrained(tmp_path)
+    files = len(list(tmp_path.glob("model-*.safetensors")))
+    said: list[str] = []
+    show_steps(lambda what, about: said.append(f"{what} {about}"))
+    load_checkpoint(str(tmp_path), torch.float32, torch.device("cpu"))
+    show_steps(None)
+    loading = f"Loading {tmp_path.name}"
+    assert files > 1 and said == [loading, *(f"{loading}: {file + 1} of {files} files" for file in range(files))]

@@ -135,16 +135,15 @@ def load_checkpoint(
 def _files_counted(files: int, say: Callable[[str], None]) -> Iterator[None]:
     """Say in this block how many of the files with weights are loaded, by the share of the weights that are."""
 
-    def bar_of(make_bar: Callable[..., Any], values: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if not files or options.get("desc") != "Loading weights":
-            return make_bar(*values, **options)
-        weights = list(values[0])
-
-        def loaded(place: int) -> Any:
+    def counted_over(weights: list[Any]) -> Iterator[Any]:
+        for place, weight in enumerate(weights):
             say(f"{1 + files * place // len(weights)} of {counted(files, 'file')}")
-            return weights[place]
+            yield weight
 
-        return map(loaded, range(len(weights)))
+    def bar_of(make_bar: Callable[..., Any], values: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if files and options.get("desc") == "Loading weights":
+            return counted_over(list(values[0]))
+        return make_bar(*values, **options)
 
     before = logging.set_tqdm_hook(bar_of)
     try:
