@@ -3,6 +3,7 @@ questions start."""
 
 import argparse
 import logging
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,7 +38,8 @@ from roomscout.rendering.top_down import draw_grid, plan_view
 
 VIEW = CameraSettings((640, 480), 300.0, Settings.camera_height, Settings.camera_pitch)
 RED, BLUE, GREEN = (207, 34, 46), (9, 105, 218), (26, 127, 55)
-TEXT_PX, LABEL_PX, LINE_PX = 16, 13, 30
+TEXT_PX, LABEL_PX = 16, 13
+HEAD_PX, LINE_GAP_PX = 56, 8  # above the pictures: two lines of text
 AHEAD_PX = 28  # the line that shows where a mark looks
 GAP_PX = 16  # between pictures
 LEGEND = (
@@ -130,13 +132,11 @@ def preview(scene: Scene, questions: Sequence[Question] = ()) -> Image.Image:
     marks: Marks = {(first.pose, RED): [], **_marks(scene, questions)}
     pictures = [Image.fromarray(first.image), *(_plan(scene, storey, marks) for storey in scene.storeys)]
     width = sum(picture.width + GAP_PX for picture in pictures) - GAP_PX
-    text = f"{scene.name}: {scene.size} m (x, y, z up), {surface_in_words(scene)}{storeys_in_words(scene)}"
-    lines = [drawable(line) for line in (text, LEGEND)]
-    width = max(width, *(round(font.getlength(line)) + 8 for line, font in lines))
-    picture = Image.new("RGB", (width, VIEW.image_size[1] + LINE_PX * len(lines)), "white")
-    canvas = ImageDraw.Draw(picture)
-    for place, (line, font) in enumerate(lines):
-        canvas.text((4, place * LINE_PX + 4), line, "black", font)
+    about = f"{scene.name}: {scene.size} m (x, y, z up), {surface_in_words(scene)}{storeys_in_words(scene)}"
+    text, font = drawable(f"{about}\n{LEGEND}")
+    width = max(width, math.ceil(max(map(font.getlength, text.splitlines()))) + 8)
+    picture = Image.new("RGB", (width, VIEW.image_size[1] + HEAD_PX), "white")
+    ImageDraw.Draw(picture).text((4, 4), text, "black", font, spacing=LINE_GAP_PX)
     left = 0
     for part in pictures:
         picture.paste(part, (left, picture.height - part.height))
