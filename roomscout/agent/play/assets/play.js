@@ -58,7 +58,8 @@ function busy(isBusy, text = "") {
 async function post(body) {
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ key: turn.key, ...body }) };
   const reply = await fetch(url("reply.json", {}), options).catch(() => null);
-  return reply === null ? { error: say("waiting.lost") } : reply.json();
+  const isRead = reply !== null && reply.headers.get("Content-Type") === "application/json"; // not that of another server
+  return isRead ? reply.json() : { error: say("waiting.lost") };
 }
 
 /* How the server reads a move or an answer, which is not sent yet. */

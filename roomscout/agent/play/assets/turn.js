@@ -1,4 +1,6 @@
 /* A turn on the page: the question, what is seen, and the form of the answer. */
+const LONG = 200; // characters of a question
+
 function show(next) {
   const isNew = turn === null || turn.question !== next.question || next.turn === 0;
   const wasMoving = at("move").contains(document.activeElement);
@@ -9,7 +11,7 @@ function show(next) {
   at("error").textContent = "";
   at("game").hidden = false;
   at("question").textContent = turn.question;
-  at("question").classList.toggle("long", turn.question.length > 200);
+  at("question").classList.toggle("long", turn.question.length > LONG);
   at("number").textContent = practice ? say("practice.title") : say("question.number", { number: turn.number, of: turn.of });
   at("place").textContent = turn.last ? say("question.no_moves") : say("question.moves_left", { count: turn.moves_left });
   at("practice").hidden = !practice;
@@ -23,7 +25,8 @@ function show(next) {
   keepAnswer(kept);
   const target = wasMoving && !isNew && !turn.last ? at("move").querySelector(".send") : at("question");
   target.focus({ preventScroll: true });
-  document.querySelector(".columns").scrollTop = 0;
+  const columns = document.querySelector(".columns"); // which scrolls on phones, there with the question
+  columns.scrollTop = isNew || turn.question.length <= LONG ? 0 : at("views").offsetTop - columns.offsetTop;
   if (isNew) scrollTo(0, 0);
 }
 
@@ -101,7 +104,7 @@ function showAnswer() {
 }
 
 function option(value, text) {
-  return make("label", {}, make("input", { type: "radio", name: "answer", value }), make("span", { textContent: text }));
+  return make("label", {}, make("input", { type: "radio", name: "answer", value }), make("span", { textContent: text, dir: "auto" }));
 }
 
 function written(kind, unit) {
