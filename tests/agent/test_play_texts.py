@@ -17,7 +17,7 @@ from roomscout.agent.play.practice import _category
 from roomscout.agent.play.texts import Texts, Unreadable, words_of
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.base.errors import SettingError
-from roomscout.data.answers import Number
+from roomscout.data.answers import POINT_KIND, Number
 from roomscout.data.question import Question
 from roomscout.data.questions import load_questions
 from roomscout.envs.library import CameraSettings, ScanLibrary
@@ -37,10 +37,10 @@ REFUSED = ("", "many", "3 or 4", "2½", "2²", "1 500", "2.5 cm", "-", "1,2,3", 
 def test_a_number_is_taken_as_people_write_it_and_sent_as_a_plain_one(language: str):
     words = words_of(language)
     assert {written: words.answer(written, METRES) for written in FOR_ALL} == FOR_ALL
-    for number, spellings in words.texts["numbers"].items():
+    for number, spellings in words.words["numbers"].items():
         for word in spellings:
             assert words.answer(f" {word.capitalize()} ", COUNT) == number
-            assert words.answer(f"{word} {words.texts['units']['m'][0]}", METRES) == number
+            assert words.answer(f"{word} {words.words['units']['m'][0]}", METRES) == number
     for written in REFUSED:
         with pytest.raises(Unreadable, match=r"2[.,]5"):
             words.answer(written, METRES)
@@ -51,6 +51,20 @@ def test_what_may_be_two_numbers_is_asked_back_in_the_language_that_reads_it_so(
         with pytest.raises(Unreadable, match=rf"{written} .*{first}.* 1500\b"):
             words_of(language).answer(written, METRES)
     assert words_of("en").answer("1.500", METRES) == words_of("de").answer("1,500", METRES) == "1.500"
+
+
+def test_places_and_moves_take_numbers_as_people_write_them_and_no_other_unit():
+    place = Question("1", "d", "s", "t", "Where?", kind=POINT_KIND)
+    for written in ("1,5; -2; 0,4", "1,5 -2 0,4", "(1.5, −2, 0.4)", "1.5,-2,0.4", "1,5 m, -2 m, 0,4 m"):
+        assert words_of("de").answer(written, place) == "1.5, -2, 0.4"
+    for written in ("1,5 2", "", "hier"):
+        with pytest.raises(Unreadable, match="drei Zahlen"):
+            words_of("de").answer(written, place)
+    for name, written, number in (("forward_meters", "zwei Meter", 2.0), ("pitch_angle_degrees", "30,5°", 30.5)):
+        assert words_of("de").number(written, name) == number
+        for other in ("50 cm", "1e999", "9" * 400, "30 Grad" if number == 2 else "2 m"):
+            with pytest.raises(Unreadable, match="0,5"):
+                words_of("de").number(other, name)
 
 
 def places(texts: Any, name: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -81,6 +95,10 @@ def test_a_words_file_has_all_sentences_and_no_others(tmp_path: Path):
     path.write_text(yaml.safe_dump(original | {"more": "x"}))
     with pytest.raises(SettingError, match="there is no more"):
         words_of(str(path))
+    path.write_text(yaml.safe_dump(original | {"language": "de-ab-cd"}))  # at which browsers throw
+    with pytest.raises(SettingError, match="language cannot be 'de-ab-cd'"):
+        words_of(str(path))
+    original["names"]["other"] = "More"
     original["begin"] = "Let us begin"
     path.write_text(yaml.safe_dump(original))
     assert words_of(str(path)).say("begin") == "Let us begin"
@@ -140,10 +158,10 @@ def test_what_a_check_says_is_what_the_reply_does_and_it_takes_no_turn(state: Qu
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_practice_never_asks_about_what_the_next_question_names(language: str, rooms: RoomScans):
     words = words_of(language)
-    objects = words.texts["practice"]["objects"]
+    objects = words.words["practice"]["objects"]
     for question in load_questions(rooms.questions):
         for practised in range(3):
-            category = _category(question, words, practised)
+            category = _category(question, words.words, practised)
             assert category not in " ".join((question.question, *question.options)).lower()
     own = replace(COUNT, question=objects["window"]["question"])
-    assert {_category(own, words, practised) for practised in range(9)} == set(objects) - {"window"}
+    assert {_category(own, words.words, practised) for practised in range(9)} == set(objects) - {"window"}

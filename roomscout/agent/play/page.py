@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from roomscout.agent.actions.points import SeenPlace, direction_of
 from roomscout.agent.actions.space import Key
 from roomscout.agent.play.facts import facts_of
-from roomscout.agent.play.texts import Texts, Words
+from roomscout.agent.play.texts import Texts
 from roomscout.agent.state import QuestionState
 from roomscout.base.shots import Shot
 from roomscout.base.web import PNG, Page, Site
 from roomscout.envs.actions import ALL_LIMITS
 from roomscout.models import Reply
+from roomscout.rendering.renderers import RenderError
 
 if TYPE_CHECKING:
     from roomscout.agent.play.policy import Asked, HumanPolicy
@@ -106,7 +107,7 @@ def _field(name: str, key: Key) -> dict[str, Any]:
     return field
 
 
-def page_in(words: Words, is_cut: bool = False) -> bytes:
+def page_in(words: Mapping[str, Any], is_cut: bool = False) -> bytes:
     """The page in these words, which holds its styles and its scripts; `is_cut`: that of a link that is not whole."""
     from jinja2 import Template
 
@@ -114,8 +115,8 @@ def page_in(words: Words, is_cut: bool = False) -> bytes:
     assets = package / "agent/play/assets"
     template = Template((assets / "play.html").read_text("utf-8"), autoescape=True)
     values = {
-        "words": words.texts,
-        "words_json": json.dumps(words.texts).replace("<", "\\u003c"),
+        "words": words,
+        "words_json": json.dumps(words).replace("<", "\\u003c"),
         "styles": "".join((package / name).read_text("utf-8") for name in STYLES),
         "scripts": "\n".join((assets / name).read_text("utf-8") for name in SCRIPTS),
         "is_cut": is_cut,
@@ -128,6 +129,7 @@ class PlaySite(Site):
     run. With the parameter `practice`, requests are about the practice question."""
 
     takes_posts = True
+    errors = (RenderError,)  # of a practice question
 
     def __init__(self, policy: "HumanPolicy", texts: Texts):
         self._policy = policy
@@ -191,23 +193,22 @@ class PlaySite(Site):
         answer = body.get("answer")
         if is_check:
             return Page.of_json(self._policy.check(asked, values, answer))
-        if "practice" in query:
-            why: str | None = self._policy.reply_to_practice(name, asked, values, answer)
-            if not why and asked.state.is_final:
-                question = asked.state.question
-                return Page.of_json({"left": left, "right": question.ground_truth, "object": question.question_type})
-        else:
-            why = self._policy.reply(asked, values, answer, body.get("comment", ""))
+        why = self._policy.reply(asked, values, answer, body.get("comment", ""))
         if why is None:
             return self._behind(left, asked)
         if why:
             return Page.of_json({"error": why}, 422)
-        left -= answer is not None and "practice" not in query
-        return Page.of_json({"left": left} | self._ending(name, left))
+        if "practice" not in query:
+            left -= answer is not None
+            return Page.of_json({"left": left} | self._ending(name, left))
+        self._policy.practise_turn(name, asked)
+        question = asked.state.question
+        over = {"right": question.ground_truth, "object": question.question_type} if asked.state.is_final else {}
+        return Page.of_json({"left": left} | over)
 
     def _behind(self, left: int | None, asked: "Asked | None", status: int = 409) -> Page:
         """That the turn of a reply is over."""
-        error = self._texts.words.say("errors.over")
+        error = self._texts.say("errors.over")
         return Page.of_json({"error": error, "left": left, "key": asked.turn["key"] if asked else None}, status)
 
     def _asked(self, name: str, query: Mapping[str, str]) -> "tuple[Asked | None, int | None]":

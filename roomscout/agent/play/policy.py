@@ -23,7 +23,6 @@ from roomscout.base.shots import Shot
 from roomscout.base.web import HOSTS, PortError, own_address, server_on
 from roomscout.data.question import AnswerKindError
 from roomscout.models import ModelError, Reply
-from roomscout.rendering.renderers import RenderError
 from roomscout.runs.records import EpisodeId
 from roomscout.scoring.agreement import dealt
 
@@ -79,7 +78,7 @@ class HumanPolicy(Policy):
         self._samples = samples
         self._dealt: dict[EpisodeId, str] = {}
         self._links = {token_urlsafe(16): name for name in self.annotators}
-        self._texts = texts or Texts(words_of("en"))
+        self._texts = texts or words_of("en")
         self._practice: dict[str, Asked] = {}
         self._practised = Counter[str]()
         self._room: PracticeRoom | None = None
@@ -183,7 +182,7 @@ class HumanPolicy(Policy):
 
     def practice(self, name: str, begin: bool = False) -> Asked | None:
         """The turn of a person's practice question; None if there is none. `begin` begins one. Nobody else waits while
-        it is made."""
+        it is made. Raises RenderError."""
         from roomscout.agent.play.practice import PracticeRoom  # which other runs never need
 
         with self._lock:
@@ -192,10 +191,7 @@ class HumanPolicy(Policy):
             turn, _ = self.current(name)
             practised = self._practice.get(name)
         if (begin or practised is None) and turn is not None and can_practise(turn.state):
-            try:
-                practised = Asked.of(room.episode_like(turn.state, self._texts.words, self._practised[name]))
-            except RenderError:
-                return None
+            practised = Asked.of(room.episode_like(turn.state, self._texts.words, self._practised[name]))
             with self._lock:
                 self._practice[name] = practised
                 self._practised[name] += 1
@@ -218,18 +214,15 @@ class HumanPolicy(Policy):
             asked.replied.set()
         return ""
 
-    def reply_to_practice(self, name: str, asked: Asked, values: object, answer: object) -> str:
-        """Take a reply to the practice question; returns why it cannot be read, or nothing."""
+    def practise_turn(self, name: str, asked: Asked) -> None:
+        """Go on with the practice question after a reply; one that fails is over. Raises RenderError."""
+        state = asked.state
         with self._lock:
-            state = asked.state
-            try:
-                state.take_turn(state.apply_rules(self._read_reply(asked, values, answer)))
-            except (Unreadable, RenderError) as error:
-                return str(error)
             self._practice.pop(name, None)
-            if not state.is_final:
-                self._practice[name] = Asked.of(state)
-        return ""
+            if isinstance(asked.outcome, Decision):
+                state.take_turn(state.apply_rules(asked.outcome))
+                if not state.is_final:
+                    self._practice[name] = Asked.of(state)
 
     def check(self, asked: Asked, values: object, answer: object) -> dict[str, Any]:
         """How a reply is read: the `answer`, or the `parts` of a move and whether it `measures`, or the `error`."""
@@ -246,21 +239,21 @@ class HumanPolicy(Policy):
     def _read_reply(self, asked: Asked, values: object, answer: object, comment: object = "") -> Decision:
         """The decision in a reply; raises Unreadable, AnswerKindError or ActionSpaceError."""
         state = asked.state
-        words = self._texts.words
+        texts = self._texts
         done = answer is not None
         keys = state.rules.space.keys
         given = {} if done else values  # an answer is read alone: fields of a move may be half filled in
         if not isinstance(given, dict) or not given.keys() <= keys.keys():
             raise Unreadable(f"values are an object with some of {', '.join(keys)}, or there is an answer")
         if not isinstance(comment, str) or len(comment) > LONGEST_COMMENT:
-            raise Unreadable(words.say("errors.comment"))
+            raise Unreadable(texts.say("errors.comment"))
         numbers = {name for name, key in keys.items() if key.schema.get("type") == "number"}
         moves = {
-            name: words.number(given[name], name) if name in given and name in numbers else given.get(name, key.still)
+            name: texts.number(given[name], name) if name in given and name in numbers else given.get(name, key.still)
             for name, key in keys.items()
         }
         if done or state.is_last_turn:
-            answer = words.answer(answer, state.question)
+            answer = texts.answer(answer, state.question)
         remark = {"comment": comment.strip()} if comment.strip() else {}
         text = json.dumps({**moves, "answer": answer, "done": done, **remark}, ensure_ascii=False)
         reply = Reply(text.encode(errors="replace").decode(), seconds=round(asked.seconds, 3))
@@ -269,5 +262,5 @@ class HumanPolicy(Policy):
             patterns = {name: key.schema["pattern"] for name, key in keys.items() if "pattern" in key.schema}
             is_long = any(re.fullmatch(pattern, str(moves[name])) is None for name, pattern in patterns.items())
             why = "parts" if is_long else "move"
-            raise Unreadable(words.say(f"errors.{why}"))
+            raise Unreadable(texts.say(f"errors.{why}"))
         return decision

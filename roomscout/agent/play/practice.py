@@ -1,9 +1,10 @@
 """A practice question for people: an episode about a made room, which no benchmark asks about and no run records."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from threading import Lock
+from typing import Any
 
-from roomscout.agent.play.texts import Words
 from roomscout.agent.state import QuestionState
 from roomscout.data.answers import Number
 from roomscout.data.question import Question
@@ -24,7 +25,7 @@ class PracticeRoom:
         self._lock = Lock()
         self._made: tuple[Room, OneSceneLibrary] | None = None
 
-    def episode_like(self, state: QuestionState, words: Words, practised: int) -> QuestionState:
+    def episode_like(self, state: QuestionState, words: Mapping[str, Any], practised: int) -> QuestionState:
         """A new episode in the room under the rules of `state`, at its first view, for a person who has `practised` so
         often; its truth is a count, and its type the category of what is counted. Raises RenderError."""
         with self._lock:
@@ -32,7 +33,7 @@ class PracticeRoom:
                 self._made = _made_for(state.environment.library)
             room, library = self._made
         category = _category(state.question, words, practised)
-        text = words.texts["practice"]["objects"][category]["question"]
+        text = words["practice"]["objects"][category]["question"]
         count = str(len(room.of_category(category)))
         question = Question(NAME, NAME, room.name, category, text, ground_truth=count, kind=Number("objects"))
         practice = QuestionState(0, question, state.steps, rules=replace(state.rules, min_turns=0))
@@ -40,10 +41,10 @@ class PracticeRoom:
         return practice
 
 
-def _category(question: Question, words: Words, practised: int) -> str:
+def _category(question: Question, words: Mapping[str, Any], practised: int) -> str:
     """What to ask about before a question of the run: one of the categories that this does not name, in turn."""
     asked = " ".join((question.question, *question.options)).lower()
-    objects = words.texts["practice"]["objects"]
+    objects = words["practice"]["objects"]
     others = [
         category
         for category, texts in objects.items()
