@@ -36,7 +36,7 @@ class PracticeRoom:
         text = words["practice"]["objects"][category]["question"]
         count = str(len(room.of_category(category)))
         question = Question(NAME, NAME, room.name, category, text, ground_truth=count, kind=Number("objects"))
-        practice = QuestionState(0, question, state.steps, rules=replace(state.rules, min_turns=0))
+        practice = QuestionState(practised, question, state.steps, rules=replace(state.rules, min_turns=0))
         practice.reset(library)
         return practice
 

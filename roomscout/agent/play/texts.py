@@ -157,11 +157,11 @@ def _differences(ours: Any, theirs: Any, name: str = "") -> Iterator[str]:
     elif not isinstance(theirs, dict):
         yield f"{name or 'it'} must have the keys {', '.join(ours)}"
     else:
-        known = dict.fromkeys(PLURALS, ours["other"]) if has_forms else ours
+        known = dict.fromkeys(("other", *PLURALS), ours["other"]) if has_forms else ours
         needed = ["other"] if has_forms else ours
         for key in dict.fromkeys([*needed, *theirs]):
             place = f"{name}.{key}".removeprefix(".")
-            own = ours.get(key, known.get(key, OPEN.get(name)))
+            own = known.get(key, OPEN.get(name))
             if key not in theirs:
                 yield f"{place} is missing"
             elif own is None:

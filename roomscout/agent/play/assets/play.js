@@ -31,6 +31,7 @@ function tell(title, ...more) {
   const heading = make("h1", { textContent: title, tabIndex: -1 });
   turn = null;
   busy(false);
+  at("sure").close();
   at("game").hidden = true;
   at("say").replaceChildren(heading, ...more);
   heading.focus({ preventScroll: true });
@@ -174,7 +175,11 @@ async function look() {
     return;
   }
   const found = reply && reply.ok ? await reply.json() : null;
-  at("live").textContent = live(found);
+  const isBack = found && at("live").classList.contains("lost");
+  if (isBack) at("error").textContent = "";
+  if (isBack && turn) compose(turn);
+  const said = live(found);
+  if (at("live").textContent !== said) at("live").textContent = said; // else a screen reader says it each second
   at("live").classList.toggle("lost", !found);
   if (found) react(found);
   if (hasEnded) return;

@@ -7,6 +7,7 @@ function show(next) {
   const kept = isNew ? "" : answerNow();
   turn = next;
   busy(false);
+  at("sure").close(); // it asked about another turn
   at("say").replaceChildren();
   at("error").textContent = "";
   at("game").hidden = false;
