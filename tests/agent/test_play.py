@@ -224,47 +224,6 @@ def test_a_phone_shows_all_of_it_and_a_click_turns_to_what_it_points_at(play: Ca
         shown.until("document.querySelector('main').innerText.includes('Thank you')")
 
 
-def test_a_participant_reads_instructions_practises_and_always_sees_the_answer_and_its_button(
-    play: Callable[..., Session], browser: Any, tmp_path: Path
-):
-    path = tmp_path / "welcome.md"
-    path.write_text(
-        "# Welcome\n\nI agree to take part.<script>alert(1)</script>\n\n| key | move |\n|---|---|\n| a | b |"
-    )
-    session = play(instructions=path, ids="2")
-    for size in ({"viewport": {"width": 1280, "height": 800}}, PHONE | {"has_touch": True, "is_mobile": True}):
-        with opened(browser, f"http://127.0.0.1:{session.port}/", **size) as shown:
-            shown.page.get_by_role("button", name="Begin").wait_for()
-            assert "I agree to take part.<script>" in shown.page.locator("#say").inner_text()
-            assert shown.page.locator("#say table").count() == 1
-            shown.page.get_by_role("button", name="Try a practice question").click()
-            until_turn(shown, 0)
-            assert "Practice question" in shown.page.inner_text("#game .about")
-            assert "does not count" in shown.page.inner_text("#practice")
-            shown.page.get_by_role("button", name="Turn left 15 degrees").click()
-            shown.page.locator("#move .send").click()
-            until_turn(shown, 1)
-            shown.page.locator("[name=answer]").fill("2")
-            shown.page.locator("#answer .send").click()
-            shown.page.locator("#sure .send").click()
-            shown.until("document.getElementById('say').innerText.includes('Question 1 counts')")
-            assert re.search("There are [0-9]+ ", shown.page.inner_text(".feedback"))
-            shown.page.get_by_role("button", name="Begin").click()
-            until_turn(shown, 0)
-            seen = shown.page.inner_text("body")
-            assert "Question 1 of 1" in seen
-            height = size["viewport"]["height"]
-            controls = [*shown.page.locator("#choices label").all(), shown.page.locator("#answer .send")]
-            assert not [word for word in OF_THE_PROGRAM if word in seen]
-            for control in [*controls, shown.page.locator("#shortcuts button").first]:
-                box = control.bounding_box()
-                assert box["height"] >= 44
-                assert (box["y"] >= 0 and box["y"] + box["height"] <= height) or control not in controls
-            assert not shown.scrolling()
-    assert session.reply(session.turn(), "A")[0] == 200
-    assert RunReader(only_run(session.log_root)).facts.answerer["instructions_sha256"]
-
-
 NOTHING: tuple[dict[str, Any], ...] = (
     {}, {"values": 5}, {"values": None}, {"values": ["forward_meters"]}, {"values": {"forward": 1}}, {"answer": None},
 )  # fmt: skip
@@ -532,7 +491,11 @@ def overlaps(shown: OpenPage, selector: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("language", "size"),
-    [("de", PHONE), pytest.param("en", {"viewport": {"width": 640, "height": 400}}, marks=pytest.mark.slow)],
+    [
+        ("de", PHONE | {"has_touch": True, "is_mobile": True}),
+        pytest.param("en", {"viewport": {"width": 1280, "height": 800}}, marks=pytest.mark.slow),
+        pytest.param("en", {"viewport": {"width": 640, "height": 400}}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_participant_of_any_eyes_and_fingers_gets_from_a_cut_link_to_the_end(
     language: str,
@@ -543,32 +506,48 @@ def test_a_participant_of_any_eyes_and_fingers_gets_from_a_cut_link_to_the_end(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ):
-    for name in ("welcome", "thanks"):
-        (tmp_path / f"{name}.md").write_text(f"# {name}\n\nCODE-7" + ", {person}" * (name == "thanks"))
+    (tmp_path / "welcome.md").write_text("I agree.<script>alert(1)</script>\n\n| key | move |\n|---|---|\n| a | b |")
+    (tmp_path / "thanks.md").write_text("# Thanks\n\nCODE-7, {person}")
     texts = {"instructions": tmp_path / "welcome.md", "thanks": tmp_path / "thanks.md", "words": language}
     session = play(questions=with_photo, annotator=["anna"], **texts)
     say = words_of(language).say
+    height = size["viewport"]["height"]
     page_of = f"http://127.0.0.1:{session.port}/?token="
     shown = OpenPage(browser, page_of, ("http://127.0.0.1:", "data:"), **size)
 
     def accessible(name: str) -> None:
         assert not [violation["id"] for violation in Axe().run(shown.page).response["violations"]], name
+        assert not [word for word in OF_THE_PROGRAM if word in shown.page.inner_text("body")], name
+        assert not shown.scrolling(), name
 
     def press(name: str) -> None:
         shown.page.get_by_role("button", name=name, exact=True).click()
+
+    def answer_with(text: str) -> None:
+        shown.page.locator("[name=answer]").fill(text)
+        press(say("answer.send"))
 
     assert say("cut.ask") in shown.page.inner_text("main")
     accessible("cut link")
     shown.problems.clear()
     shown.page.goto(page_of + links_of(capsys)["anna"])
     shown.page.get_by_role("button", name=say("begin")).wait_for()
+    assert "I agree.<script>" in shown.page.inner_text("#say") and shown.page.locator("#say table").count() == 1
     accessible("welcome")
-    press(say("practise"))
-    shown.page.locator("#views img").wait_for()
-    accessible("practice")
-    press(say("practice.skip"))
-    assert say("practice.next", number="1") in shown.page.inner_text("#say")
-    accessible("practice over")
+    for begin in ("practise", "practice.again"):
+        press(say(begin))
+        shown.page.locator("#views img").wait_for()
+        assert say("practice.note") in shown.page.inner_text("#game")
+        accessible("practice")
+        if begin == "practise":
+            answer_with("2")
+            shown.page.locator("#sure .send").click()
+            shown.page.locator(".feedback").wait_for()
+            assert say("practice.yours", answer="2") in shown.page.inner_text(".feedback")
+        else:
+            press(say("practice.skip"))
+        assert say("practice.next", number="1") in shown.page.inner_text("#say")
+        accessible("practice over")
     press(say("begin"))
     for answer in ("zwei" if language == "de" else "two", "B", ""):
         shown.page.locator(".view img").wait_for()
@@ -578,11 +557,13 @@ def test_a_participant_of_any_eyes_and_fingers_gets_from_a_cut_link_to_the_end(
         shown.until("document.getElementById('composed').textContent.match('(1 of|1 von) 8')")
         assert not overlaps(shown, ".view img, #move .send, #shortcuts button, #answer .send")
         accessible(f"question answered with {answer}")
+        for control in [*shown.page.locator("#choices label").all(), shown.page.locator("#answer .send")]:
+            box = control.bounding_box()
+            assert box["height"] >= 44 and (height < 800 or 0 <= box["y"] <= height - box["height"])
         if answer == "B":
             shown.page.locator("[value=B]").check()
         elif answer:
-            shown.page.locator("[name=answer]").fill("viele")
-            press(say("answer.send"))
+            answer_with("viele")
             shown.page.get_by_text(say("errors.count")).wait_for()
             assert not shown.page.locator("#sure[open]").count()
             press(say("pause"))
@@ -591,10 +572,7 @@ def test_a_participant_of_any_eyes_and_fingers_gets_from_a_cut_link_to_the_end(
             shown.page.locator("[name=answer]").fill(answer)
         else:
             boxes = [each.bounding_box() for each in shown.page.locator("#views img").all()]
-            assert (
-                max(box["y"] + box["height"] for box in boxes) - min(box["y"] for box in boxes)
-                < size["viewport"]["height"]
-            )
+            assert max(box["y"] + box["height"] for box in boxes) - min(box["y"] for box in boxes) < height
         shown.page.locator("#answer .send").click()
         shown.page.locator("#sure[open]").wait_for()
         accessible("dialog")
@@ -611,15 +589,22 @@ def test_a_participant_of_any_eyes_and_fingers_gets_from_a_cut_link_to_the_end(
     reader = RunReader(wait_until(lambda: only_run(session.log_root)))
     replies = [json.loads(reader.turns(EpisodeId(number))[-1].reply.text) for number in (1, 2, 3)]
     assert [reply["answer"] for reply in replies] == ["2", "B", "here"]
-    assert replies[1]["comment"] == "About B"
+    assert replies[1]["comment"] == "About B" and reader.facts.answerer["instructions_sha256"]
 
 
 def test_a_dialog_sends_no_answer_to_another_question_and_what_is_left_is_said_once(
-    play: Callable[..., Session], browser: Any
+    play: Callable[..., Session], browser: Any, tmp_path: Path
 ):
-    session = play(ids=["1", "3"])
+    words = tmp_path / "own.yaml"
+    words.write_text(json.dumps(words_of("en").words | {"language": "ar", "title": "أسئلة"}))
+    session = play(ids=["1", "3"], words=str(words))
     with opened(browser, f"http://127.0.0.1:{session.port}/") as shown:
         until_turn(shown, 0)
+        assert shown.page.evaluate("getComputedStyle(document.body).direction") == "rtl"
+        left, right = (
+            shown.page.locator(f"[data-way=left_meters-{side}]").bounding_box() for side in ("plus", "minus")
+        )
+        assert left["x"] < right["x"], "which is no matter of the direction of writing"
         shown.page.locator("[name=answer]").fill("2")
         shown.page.locator("#answer .send").click()
         shown.page.locator("#sure[open]").wait_for()

@@ -109,7 +109,7 @@ function option(value, text) {
 }
 
 function written(kind, unit) {
-  const input = make("input", { name: "answer", inputMode: kind === "number" ? "decimal" : "text", autocomplete: "off" });
+  const input = make("input", { name: "answer", inputMode: kind === "number" ? "decimal" : "text", autocomplete: "off", dir: "auto" });
   const labels = { number: unit ? say("answer.number_of", { unit }) : say("answer.number"), point: say("answer.point") };
   return make("label", { className: "written" }, make("span", { textContent: labels[kind] ?? say("answer.text") }), input);
 }
