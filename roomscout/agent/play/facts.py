@@ -6,12 +6,9 @@ from roomscout.agent.policies.messages import told_boxes
 from roomscout.agent.state import QuestionState
 from roomscout.base.text import escaped_text
 from roomscout.data.answers import KIND_NAMES
-from roomscout.envs.actions import MOVE_LIMIT_M, ROTATION_LIMIT_DEG, CameraMove
+from roomscout.envs.actions import ALL_LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG, CameraMove
 from roomscout.rendering.modalities.modality import SCAN_ORIGIN
 from roomscout.runs.records import Turn
-
-IN_ORDER = ("rotation_angle_degrees", "pitch_angle_degrees", "forward_meters", "left_meters", "z_delta_meters")
-"""The numbers of a move as it is carried out."""
 
 
 def facts_of(state: QuestionState) -> dict[str, Any]:
@@ -40,7 +37,7 @@ def parts_of(move: CameraMove) -> list[dict[str, Any]]:
     return [
         {"way": way, "side": "plus" if getattr(single, way) > 0 else "minus", "amount": abs(getattr(single, way))}
         for single in move.singles
-        for way in IN_ORDER
+        for way in ALL_LIMITS
         if getattr(single, way)
     ]
 

@@ -185,13 +185,11 @@ class HumanPolicy(Policy):
         it is made. Raises RenderError."""
         from roomscout.agent.play.practice import PracticeRoom  # which other runs never need
 
-        with self._lock:
-            room = self._room or PracticeRoom()
-            self._room = room
-            turn, _ = self.current(name)
-            practised = self._practice.get(name)
+        turn, _ = self.current(name)
+        practised = self._practice.get(name)
         if (begin or practised is None) and turn is not None and can_practise(turn.state):
-            practised = Asked.of(room.episode_like(turn.state, self._texts.words, self._practised[name]))
+            self._room = self._room or PracticeRoom.seen_as(turn.state.environment.library)
+            practised = Asked.of(self._room.episode_like(turn.state, self._texts.words, self._practised[name]))
             with self._lock:
                 self._practice[name] = practised
                 self._practised[name] += 1
@@ -259,8 +257,9 @@ class HumanPolicy(Policy):
         reply = Reply(text.encode(errors="replace").decode(), seconds=round(asked.seconds, 3))
         decision = state.read(reply)
         if decision.error is not None:  # which is in the words of models
-            patterns = {name: key.schema["pattern"] for name, key in keys.items() if "pattern" in key.schema}
-            is_long = any(re.fullmatch(pattern, str(moves[name])) is None for name, pattern in patterns.items())
-            why = "parts" if is_long else "move"
+            fits = all(
+                re.fullmatch(key.schema.get("pattern", "(?s).*"), str(moves[name])) for name, key in keys.items()
+            )
+            why = "move" if fits else "parts"
             raise Unreadable(texts.say(f"errors.{why}"))
         return decision

@@ -1,9 +1,8 @@
 """A practice question for people: an episode about a made room, which no benchmark asks about and no run records."""
 
 from collections.abc import Mapping
-from dataclasses import replace
-from threading import Lock
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from roomscout.agent.state import QuestionState
 from roomscout.data.answers import Number
@@ -18,26 +17,30 @@ LEVEL = "furnished"
 NAME = "practice"
 
 
+@dataclass(frozen=True)
 class PracticeRoom:
-    """The made room, for the camera of the first episode that wants it. Thread-safe."""
+    """The made room, seen by a camera of the run."""
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._made: tuple[Room, OneSceneLibrary] | None = None
+    room: Room
+    library: OneSceneLibrary
+
+    @classmethod
+    def seen_as(cls, library: SceneLibrary) -> Self:
+        """The room for the camera and the renderer of another library."""
+        room = make_room(SEED, 0, level=LEVELS[LEVEL])
+        camera = library.camera
+        start = first_view(room.scene, library.renderer, camera.intrinsics, camera.height_m, camera.pitch_deg).pose
+        return cls(room, OneSceneLibrary(room.scene, {NAME: start}, library.renderer, camera))
 
     def episode_like(self, state: QuestionState, words: Mapping[str, Any], practised: int) -> QuestionState:
         """A new episode in the room under the rules of `state`, at its first view, for a person who has `practised` so
         often; its truth is a count, and its type the category of what is counted. Raises RenderError."""
-        with self._lock:
-            if self._made is None:
-                self._made = _made_for(state.environment.library)
-            room, library = self._made
         category = _category(state.question, words, practised)
         text = words["practice"]["objects"][category]["question"]
-        count = str(len(room.of_category(category)))
-        question = Question(NAME, NAME, room.name, category, text, ground_truth=count, kind=Number("objects"))
+        count = str(len(self.room.of_category(category)))
+        question = Question(NAME, NAME, self.room.name, category, text, ground_truth=count, kind=Number("objects"))
         practice = QuestionState(practised, question, state.steps, rules=replace(state.rules, min_turns=0))
-        practice.reset(library)
+        practice.reset(self.library)
         return practice
 
 
@@ -52,11 +55,3 @@ def _category(question: Question, words: Mapping[str, Any], practised: int) -> s
     ]
     categories = others or list(objects)
     return categories[practised % len(categories)]
-
-
-def _made_for(library: SceneLibrary) -> tuple[Room, OneSceneLibrary]:
-    room = make_room(SEED, 0, level=LEVELS[LEVEL])
-    scene = room.scene
-    camera = library.camera
-    start = first_view(scene, library.renderer, camera.intrinsics, camera.height_m, camera.pitch_deg).pose
-    return room, OneSceneLibrary(scene, {NAME: start}, library.renderer, camera)

@@ -95,7 +95,8 @@ class Texts:
         Unreadable."""
         if not isinstance(written, str):
             return written
-        number = Number("degrees" if "degrees" in name else "m").parse(self.plain(written), ())
+        unit = "degrees" if "degrees" in name else "m"
+        number = Number(unit).parse(self.plain(written), ())
         if number is None:
             raise Unreadable(self.say("errors.field", name=self.words["names"].get(name, name.replace("_", " "))))
         return float(number)

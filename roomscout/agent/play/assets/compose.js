@@ -178,8 +178,9 @@ async function compose(shownTurn) {
   at("move").dataset.values = values;
   const read = empty ? { parts: [] } : await checked({ values: JSON.parse(values) });
   if (turn !== shownTurn || at("move").dataset.values !== values) return; // something else is composed by now
+  const lacksPoints = points && points.points > 1 && pointsIn(field(points.name).value).length === 1;
   const sentence = empty ? say("move.nothing") : say("move.composed", { move: moveInWords(read.parts ?? [], read.measures), count: shownTurn.moves_left });
-  at("composed").textContent = read.error ?? sentence;
+  at("composed").textContent = lacksPoints ? say("move.points", { count: points.points }) : read.error ?? sentence;
   at("preview")?.replaceChildren(compass(read.parts ?? []));
 }
 
