@@ -15,12 +15,11 @@ from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
-from roomscout.runs.sights import SIGHTS, Sight, SightSplit, split
+from roomscout.runs.sights import SIGHTS, Sight, SightSplit, sight_table, split
 
 log = logging.getLogger(__name__)
 
 HEADINGS = {name: name.replace("_", " ") for name in SIGHTS}
-COLUMN = 7  # the width of a column of numbers
 MANY_ANSWERS = 200
 
 
@@ -82,23 +81,12 @@ def failure_lines(
 
 
 def sight_lines(by_sight: SightSplit) -> list[str]:
-    """The split as a table: by type and sight, the answers, those below full score, and percent."""
-    types = by_sight.types
+    """The split as a table, and what its columns mean."""
     verdicts = [name for name in SIGHTS if name in by_sight.types["all"]]
-    rows = []
-    for name, groups in types.items():
-        cells = [name]
-        for verdict in verdicts:
-            group = groups.get(verdict)
-            cells += [str(group.answers), str(group.below_full), f"{group.percent:.1f}"] if group else ["-"] * 3
-        rows.append(cells)
-    width = max(len("type"), *(len(escaped(name)) for name in types))
-    heading = " " * width + "".join(f"  {HEADINGS[name]:^{3 * COLUMN + 4}}" for name in verdicts)
-    table = Table(["type", *["answers", "below", "%"] * len(verdicts)], rows)
     explained = "; ".join(f"{HEADINGS[name]}: {SIGHTS[name]}" for name in verdicts)
     pixels = f"; a few are less than {by_sight.enough_pixels}" if "saw_little" in verdicts else ""
-    note = f"{explained}{pixels}. below: answers that score less than 1"
-    return [heading.rstrip(), *table.lines(COLUMN), "", note]
+    note = f"{explained}{pixels}. below: answers that score less than 1, then the mean of all"
+    return [*sight_table(by_sight).lines(), "", note]
 
 
 def error_line(by_sight: SightSplit) -> str:

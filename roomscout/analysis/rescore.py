@@ -25,6 +25,7 @@ from roomscout.runs.prices import read_price
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow, Turn, as_scored
 from roomscout.runs.writer import RunWriter
+from roomscout.scoring.headline import headline_of
 from roomscout.scoring.summary import summarize
 
 log = logging.getLogger(__name__)
@@ -205,17 +206,18 @@ def changes(answers: Sequence[Rescored]) -> list[str]:
 
 def totals(answers: Sequence[Rescored], benchmark: Benchmark, pending: int) -> list[str]:
     """A table of percent per type and task and overall, as recorded and rescored; raises BenchmarkError."""
-    then = _percents([answer.recorded for answer in answers], benchmark, pending)
-    now = _percents([answer.row for answer in answers], benchmark, pending)
-    rows = [[name, decimal(then.get(name)), decimal(now.get(name))] for name in {**then, **now}]
-    return Table(["percent", "recorded", "rescored"], rows).lines()
-
-
-def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> dict[str, float | None]:
-    """Percent per type, per task of several types, and the overall under its label."""
-    scores = summarize(rows, benchmark, pending)
-    types = {name: counts.percent for name, counts in scores.types.items() if name != "all"}
-    return types | scores.asked.tasks | ({str(scores.asked.label): scores.asked.overall} if scores.asked.label else {})
+    then = summarize([answer.recorded for answer in answers], benchmark, pending)
+    now = summarize([answer.row for answer in answers], benchmark, pending)
+    before, after = (
+        {name: counts.percent for name, counts in scores.types.items() if name != "all"}
+        | scores.asked.tasks
+        | {"overall": scores.asked.overall}
+        for scores in (then, now)
+    )
+    rows = [[name, decimal(before.get(name)), decimal(after.get(name))] for name in {**before, **after}]
+    headline = headline_of(now, benchmark) or headline_of(then, benchmark)
+    covered = [f"overall: {headline.label}{headline.without}"] if headline else []
+    return [*Table(["percent", "recorded", "rescored"], rows).lines(), *covered]
 
 
 def _arguments() -> argparse.ArgumentParser:

@@ -25,7 +25,7 @@ from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import SIGHT_COLUMNS, columns_of, split
 from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
 from roomscout.scoring.agreement import agreement_lines, agreement_of, by_annotator
-from roomscout.scoring.by_dataset import format_by_dataset, scores_by_dataset
+from roomscout.scoring.by_dataset import dataset_table, scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
 from roomscout.scoring.samples import format_samples, summarize_samples
 from roomscout.scoring.scores import Agreement, SampleScores, Scores, TypeScores
@@ -118,7 +118,7 @@ def _scored(
     agreement = dict[str, Agreement]()
     if facts.samples > 1:
         samples, agreement = _of_samples(reader, rows, benchmark, errors)
-    by_person = [(who[row.episode], row) for row in rows] if who else []
+    by_person = [(who.get(row.episode, "one person"), row) for row in rows] if facts.by_people else []
     scores = replace(
         scores,
         samples=samples,
@@ -238,13 +238,14 @@ def closing_lines(
     scored = [row for row in rows if row.score is not None]
     if not facts.of_one_scan:
         lines = format_summary(summary, benchmark)
+        by_dataset = dataset_table(summary)
         may_have_blind = not (facts.is_blind or facts.by_people or facts.frames is not None)
         if may_have_blind and "blind" not in summary.baselines and summary.asked.label is not None:
             lines.append(_NO_BASELINE)
         lines += [
             *format_samples(summary),
             *agreement_lines(summary),
-            *format_by_dataset(summary),
+            *(["", *by_dataset.lines()] if by_dataset else []),
             *anytime_lines(summary.anytime),
             *reference_lines(summary, benchmark, facts.frames),
             *part_lines(facts.setting, summary, benchmark),

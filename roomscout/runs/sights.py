@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roomscout.base.record import Record
+from roomscout.base.tables import Table
 from roomscout.data.benchmark import mean
 from roomscout.runs.records import EpisodeId, ResultRow
 
@@ -155,6 +156,22 @@ def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> Sight
             for name, groups in by_type.items()
         },
     )
+
+
+def sight_table(by_sight: SightSplit) -> Table:
+    """The answers by what was in view, of these the ones below full score, and their mean, by type; "all" has no mean,
+    since types are scored unlike."""
+    verdicts = [name for name in SIGHTS if name in by_sight.types["all"]]
+    rows = []
+    for name, groups in by_sight.types.items():
+        of_type = [groups.get(verdict) for verdict in verdicts]
+        means = ["" if name == "all" or group is None else f", {group.percent:.1f} %" for group in of_type]
+        cells = [
+            f"{group.answers} ({group.below_full} below{mean})" if group else "-"
+            for group, mean in zip(of_type, means, strict=True)
+        ]
+        rows.append([name, *cells])
+    return Table(["type", *(name.replace("_", " ") for name in verdicts)], rows)
 
 
 SIGHT_COLUMNS = ("sight", "least_pixels", "first_turn", "surface_seen")  # of results.csv: what was in view

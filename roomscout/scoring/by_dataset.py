@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from roomscout.base.grouping import grouped
-from roomscout.base.tables import Table, decimal
+from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.data.benchmark import Benchmark
-from roomscout.scoring.intervals import scored_alone
+from roomscout.scoring.intervals import INTERVAL, scored_alone
 from roomscout.scoring.scores import DatasetScores, ResultRow, Scores, scores_of
 
 
@@ -31,17 +31,16 @@ def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[s
     return by_dataset
 
 
-def format_by_dataset(scores: Scores) -> list[str]:
-    """The scores by dataset as lines of text: tasks, overall and its interval, a column per dataset."""
-    datasets = list(scores.datasets.values())
+def dataset_table(scores: Scores) -> Table | None:
+    """The scores by dataset: tasks, overall and its interval, a column per dataset; None unless there are several."""
+    datasets = scores.datasets.values()
     if not datasets:
-        return []
+        return None
     rows = [[task, *(decimal(dataset.tasks.get(task)) for dataset in datasets)] for task in scores.asked.tasks]
     rows.append(["overall", *(decimal(dataset.overall) for dataset in datasets)])
-    intervals = [dataset.interval for dataset in datasets]
-    if any(intervals):
-        rows.append(["95 % interval", *(f"{edges[0]:.1f}-{edges[1]:.1f}" if edges else "-" for edges in intervals)])
-    rows.append(["scored", *(str(dataset.scored) for dataset in datasets)])
+    if any(dataset.interval for dataset in datasets):
+        rows.append([INTERVAL, *(interval_in_words(dataset.interval) for dataset in datasets)])
+    rows.append(["scored answers", *(str(dataset.scored) for dataset in datasets)])
     if any(dataset.failed for dataset in datasets):
         rows.append(["failed, scored 0", *(str(dataset.failed) for dataset in datasets)])
-    return ["", *Table(["percent by dataset", *scores.datasets], rows).lines()]
+    return Table(["percent by dataset", *scores.datasets], rows)

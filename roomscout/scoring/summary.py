@@ -84,7 +84,8 @@ def label_of(
     types = set(types)
     present = types & benchmark.by_name.keys()
     if not present:
-        apart = [label for label, kind in benchmark.apart.items() if kind.name in types]
+        of_others = bool(benchmark.scored_as)
+        apart = [label for label, kind in benchmark.apart.items() if kind.name in types and not of_others]
         number = sum((of_datasets or {}).values())
         whole = not apart or unfinished or number == benchmark.sizes.get(apart[0])
         return Label(benchmark="+".join(apart) or benchmark.label, tasks=None, questions=None if whole else number)
@@ -135,10 +136,9 @@ def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, 
     )
     if not percents:
         return percentages
-    types = {row.question_type for row in counted}
-    questions = {(row.dataset, row.id) for row in counted} if benchmark.datasets or benchmark.sizes else set()
+    of_datasets = Counter(dataset for dataset, _ in {(row.dataset, row.id) for row in counted})
     label = replace(
-        label_of(types, benchmark, Counter(name for name, _ in questions), bool(pending or part)),
+        label_of(covered, benchmark, of_datasets, bool(pending or part)),
         part=part,
         unfinished=bool(pending),
         partly_judged=bool(percentages.awaiting_judge),

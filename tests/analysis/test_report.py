@@ -15,6 +15,7 @@ from browsing import PHONE, OpenPage
 from conftest import RoomScans, made_once, run_in_process
 from planned import settings_of
 
+from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import map_of
 from roomscout.analysis.report.scores import score_table
 from roomscout.analysis.report.writer import write_report
@@ -247,14 +248,16 @@ def test_a_report_that_fails_does_not_fail_the_run(copied: Path, caplog: pytest.
 
 
 def test_scores_show_baselines_and_intervals_where_the_summary_has_them(one_run: Path):
-    written = RunReader(one_run).summary
-    assert written is not None and written.intervals is not None
-    plain = score_table(replace(written, baselines={}))
+    run = RunContents.read(one_run)
+    written = run.summary
+    assert written.intervals is not None
+    plain = score_table(replace(run, summary=replace(written, baselines={})))
     assert plain is not None and plain.heads == ["Task", "Score (%)"]
     task = next(iter(written.asked.tasks))
     baseline = Baseline(source="other scenes", questions=1, overall=31.0, tasks={task: 12.5})
     intervals = replace(written.intervals, percent={task: (10.0, 50.0)})
-    found = score_table(replace(written, baselines={"most_frequent": baseline}, intervals=intervals))
+    beside = replace(written, baselines={"most_frequent": baseline}, intervals=intervals)
+    found = score_table(replace(run, summary=beside))
     assert found is not None and found.heads[2:] == [INTERVAL, "Most frequent answer"]
     assert found.rows[0][2:] == ("10.0 to 50.0", "12.5") and found.rows[-1][2:] == ("", "31.0")
 

@@ -17,7 +17,7 @@ from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.agreement import agreement_lines, by_annotator
-from roomscout.scoring.by_dataset import format_by_dataset, scores_by_dataset
+from roomscout.scoring.by_dataset import dataset_table, scores_by_dataset
 from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import aggregate, summarize
 
@@ -63,7 +63,8 @@ def test_an_aggregate_that_needs_every_type_scores_no_dataset_or_person_that_lac
     assert datasets["bare"].overall == people["bare"].percent is not None
     assert datasets["furnished"].overall is people["furnished"].percent is None
     summary = replace(summarize(some, benchmark), datasets=datasets, annotators=people)
-    assert any(line.startswith("overall") and line.endswith("-") for line in format_by_dataset(summary))
+    by_dataset = dataset_table(summary)
+    assert by_dataset is not None and ["overall", f"{datasets['bare'].overall:.1f}", "-"] in by_dataset.rows
     heads, *lines = [line.split() for line in agreement_lines(summary) if line]
     assert heads == ["percent", "(answers)", "bare", "furnished"] and lines[-2] == ["answers", "108", "12"]
     assert ["which", "covers", "108", "answers", "of", "9", "types"] in lines
@@ -71,9 +72,9 @@ def test_an_aggregate_that_needs_every_type_scores_no_dataset_or_person_that_lac
 
 def test_the_table_has_a_column_per_dataset():
     found = rows()
-    lines = format_by_dataset(replace(summarize(found, ROOMS), datasets=scores_by_dataset(found, ROOMS)))
-    assert lines[1].split() == ["percent", "by", "dataset", *LEVELS]
-    assert lines[-1].split() == ["scored", "108", "108", "108"]
+    table = dataset_table(replace(summarize(found, ROOMS), datasets=scores_by_dataset(found, ROOMS)))
+    assert table is not None and table.heads == ["percent by dataset", *LEVELS]
+    assert table.rows[-1] == ["scored answers", "108", "108", "108"]
 
 
 def without(*names: str) -> list[str]:

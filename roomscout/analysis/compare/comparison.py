@@ -7,6 +7,7 @@ from statistics import fmean
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, SCANS, Differing, differing, in_words, refused_in
+from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs import RunError
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
@@ -42,6 +43,7 @@ class Pair:
     questions: int  # that are compared
     scenes: int  # of these questions
     label: Label  # of the overall
+    left_out: tuple[str, ...]  # the types that the overall leaves out
     failed: tuple[int, int]  # how many questions ended in an error, by run
     as_wrong: tuple[float, float] | None  # the overalls if these score 0; None if none failed
     uneven: str  # why intervals are too narrow; empty if they are not
@@ -50,9 +52,8 @@ class Pair:
     @property
     def partial(self) -> str:
         """The overall in words if it does not cover all tasks of the benchmark; else empty."""
-        types = {kind.task for kind in self.first.benchmark.types}
-        names = [score.name for score in self.tasks]
-        return partial_in_words(self.label, [name for name in names if name in types] or names, self.first.benchmark)
+        tasks = [score.name for score in self.tasks if score.name not in self.left_out]
+        return partial_in_words(self.label, tasks, self.first.benchmark)
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -133,7 +134,8 @@ def _pair(
     other_rows = _rows(other, questions)
     scores = differences(rows, other_rows, benchmark)
     types = {kind.name for kind in benchmark.types if kind.task != kind.name}  # of tasks with several types
-    of_benchmark = Counter(key.dataset for key in questions if key.question_type in benchmark.by_name)
+    of_each = grouped((key.question_type, key.dataset) for key in questions)
+    covered = benchmark.in_overall(of_each)
     flips = _flips(questions, rows, other_rows)
     failed = (len(first.failed.intersection(common)), len(other.failed.intersection(common)))
     as_wrong = None
@@ -151,7 +153,8 @@ def _pair(
         lost=tuple(flip for flip in flips if flip.after < flip.before),
         questions=len(questions),
         scenes=_scenes(first, questions),
-        label=label_of(dict.fromkeys(key.question_type for key in questions), benchmark, of_benchmark),
+        label=label_of(covered, benchmark, Counter(dataset for name in covered for dataset in of_each[name])),
+        left_out=tuple(name for name in of_each if name not in covered),
         failed=failed,
         as_wrong=as_wrong,
         uneven=uneven_scenes(rows, benchmark),

@@ -125,9 +125,6 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
         notes = [f"{first.facts.questions:,} questions of {benchmark.title} (fingerprint {fingerprint})."]
         if partial:
             notes.append(f"Not a result of {benchmark.scored_as or 'the benchmark'}: {partial}.")
-        headline = headline_of(first.run.summary, benchmark)
-        if headline and headline.left_out:
-            notes.append(f"The overall is{headline.without}.")
         notes += _condition_lines(table)
         if number > 1:
             notes.append(f"Not comparable with table 1: {why_separate(tables[0][0], first)}.")
@@ -154,11 +151,13 @@ def _partial(table: Sequence[Standing]) -> str:
 
 
 def _heading(table: Sequence[Standing]) -> str:
-    """The benchmark of a table, and what its overall is."""
-    benchmark = table[0].run.benchmark
-    if benchmark.scored_as:
-        return f"{benchmark.title}, scored as {benchmark.scored_as}"
-    return f"{benchmark.title}, {'partial overall' if _partial(table) else table[0].row['label']}"
+    """The benchmark of a table, what its overall is, and what that leaves out."""
+    run = table[0].run
+    headline = headline_of(run.summary, run.benchmark)
+    without = headline.without if headline else ""
+    if run.benchmark.scored_as:
+        return f"{run.benchmark.title}, scored as {run.benchmark.scored_as}" + (without and f", overall{without}")
+    return f"{run.benchmark.title}, {'partial overall' if _partial(table) else table[0].row['label']}{without}"
 
 
 def latex_of(tables: Sequence[Sequence[Standing]]) -> str:

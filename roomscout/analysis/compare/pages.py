@@ -14,8 +14,7 @@ from roomscout.analysis.report.writer import page_alone
 from roomscout.analysis.verbs import markdown_text
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, latex_text, p_in_words
-from roomscout.base.text import capitalized, counted, escaped, escaped_text
-from roomscout.scoring.headline import headline_of
+from roomscout.base.text import capitalized, counted, escaped, listed
 from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
 from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import BASELINES
@@ -117,10 +116,7 @@ def _coverage_lines(pair: Pair, comparison: Comparison) -> list[str]:
 
 def _partial_lines(pair: Pair) -> list[str]:
     lines = [f"the overall is a {pair.partial}"] if pair.partial else []
-    headline = headline_of(pair.first.summary, pair.first.benchmark)
-    if headline and headline.left_out:
-        lines.append(f"the overall is{headline.without}")
-    return lines
+    return [*lines, f"the overall is without {listed(pair.left_out)}"] if pair.left_out else lines
 
 
 def _interval_lines(pair: Pair) -> list[str]:

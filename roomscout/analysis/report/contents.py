@@ -274,13 +274,4 @@ def _summary(reader: RunReader, rows: dict[EpisodeId, ResultRow]) -> Summary:
         scores = scores_of_run(reader, list(rows.values()), reader.benchmark)
     except BenchmarkError as error:  # the benchmark's own code, which may fail on some of the answers alone
         return replace(written, errors=(*written.errors, str(error)))
-    return replace(
-        written,
-        pending=pending,
-        asked=scores.asked,
-        with_scan=scores.with_scan,
-        finished=scores.finished,
-        types=scores.types,
-        intervals=scores.intervals,
-        datasets=scores.datasets,
-    )
+    return replace(written, **vars(scores))

@@ -4,8 +4,6 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
-from markupsafe import Markup
-
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.titles import answering, asked_in_words
 from roomscout.base.tables import Table, decimal, interval_in_words
@@ -13,23 +11,22 @@ from roomscout.base.text import capitalized, counted
 from roomscout.runs.export import money_lines
 from roomscout.runs.hardware import Hardware
 from roomscout.runs.prices import in_money
-from roomscout.runs.sights import SIGHTS
 from roomscout.runs.summary import Summary
 from roomscout.scoring.headline import scores_in_words
 from roomscout.scoring.intervals import INTERVAL
-from roomscout.scoring.scores import Baseline, DatasetScores, Percentages
+from roomscout.scoring.scores import Baseline, Percentages
 from roomscout.scoring.summary import failed_in_words, no_interval_lines, part_lines, reference_lines
 
 BASELINES = {"blind": "Blind", "most_frequent": "Most frequent answer"}
 
 
-def score_table(summary: Summary) -> Table | None:
-    """The scores by task with the overall last, and those of the baselines; None if nothing is scored."""
-    asked = summary.asked
-    if asked.label is None or asked.overall is None:
+def score_table(run: RunContents) -> Table | None:
+    """The scores by task, last the overall and what it leaves out, and the baselines; None if nothing is scored."""
+    if run.headline is None:
         return None
-    tasks = list(asked.tasks)
-    columns = {"Task": [*tasks, "Overall"], "Score (%)": _percents(asked, tasks)}
+    summary = run.summary
+    tasks = list(summary.asked.tasks)
+    columns = {"Task": [*tasks, f"Overall{run.headline.without}"], "Score (%)": _percents(summary.asked, tasks)}
     intervals = [summary.interval(name) for name in (*tasks, "overall")]
     if any(intervals):
         columns[INTERVAL] = [interval_in_words(interval) if interval else "" for interval in intervals]
@@ -40,7 +37,7 @@ def score_table(summary: Summary) -> Table | None:
     return Table(list(columns), list(zip(*columns.values(), strict=True)), overall=True)
 
 
-def _percents(scores: Percentages | DatasetScores | Baseline, tasks: Iterable[str]) -> list[str]:
+def _percents(scores: Percentages | Baseline, tasks: Iterable[str]) -> list[str]:
     """Cells with the score of each task and the overall, empty for those that are not known."""
     percents = [*map(scores.tasks.get, tasks), scores.overall]
     return ["" if percent is None else f"{percent:.1f}" for percent in percents]
@@ -54,35 +51,6 @@ def _baselines(summary: Summary) -> dict[str, Baseline]:
 def lacks_scans(summary: Summary) -> bool:
     """Whether questions lack their scan, so that the scores without these differ."""
     return summary.asked.questions != summary.with_scan.questions
-
-
-def dataset_table(summary: Summary) -> Table | None:
-    """The scores of each dataset; None unless there are several."""
-    datasets = summary.datasets.values()
-    if not datasets:
-        return None
-    tasks = list(summary.asked.tasks)
-    columns = [[*tasks, "Overall"], *(_percents(scores, tasks) for scores in datasets)]
-    rows = list(map(list, zip(*columns, strict=True)))
-    intervals = [scores.interval for scores in datasets]
-    if any(intervals):
-        rows.append([INTERVAL, *(interval_in_words(interval) if interval else "" for interval in intervals)])
-    rows.append(["Scored answers", *(str(scores.scored) for scores in datasets)])
-    return Table(["Task, score (%)", *summary.datasets], rows)
-
-
-def sight_table(summary: Summary) -> Table | None:
-    """The answers by what was in view, by type; None if that is not known."""
-    if summary.sight is None or not summary.sight.types:
-        return None
-    verdicts = [name for name in SIGHTS if name in summary.sight.types["all"]]
-    cell = Markup("{} <small>{} below full score, mean {:.1f} %</small>")
-    rows = []
-    for name, groups in summary.sight.types.items():
-        of_type = [groups.get(verdict) for verdict in verdicts]
-        cells = [cell.format(group.answers, group.below_full, group.percent) if group else "" for group in of_type]
-        rows.append([name, *cells])
-    return Table(["Type", *(name.replace("_", " ") for name in verdicts)], rows, overall=True)
 
 
 def lead_of(run: RunContents) -> dict[str, Any] | None:

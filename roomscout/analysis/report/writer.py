@@ -27,8 +27,9 @@ from roomscout.runs import RunError
 from roomscout.runs.costs import total
 from roomscout.runs.export import ONLY_WITH
 from roomscout.runs.hardware import hardware_of
-from roomscout.runs.sights import SIGHTS
+from roomscout.runs.sights import SIGHTS, sight_table
 from roomscout.scoring.agreement import agreement_lines, people_table
+from roomscout.scoring.by_dataset import dataset_table
 
 log = logging.getLogger(__name__)
 
@@ -202,10 +203,10 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "more_facts": facts[MAIN_FACTS:],
         "command": shlex.join(["roomscout", *run.facts.flags]),
         "lead": scores.lead_of(run),
-        "scores": scores.score_table(summary),
-        "datasets": scores.dataset_table(summary),
+        "scores": scores.score_table(run),
+        "datasets": dataset_table(summary),
         "further": scores.further_tables(run),
-        "by_sight": scores.sight_table(summary),
+        "by_sight": sight_table(summary.sight) if summary.sight and summary.sight.types else None,
         "warnings": [capitalized(line) for line in (*summary.warnings, *summary.errors) if line not in comparability],
         "judge_command": scores.judge_command(run),
         "no_truth": bool(run.rows) and all(row.ground_truth is None for row in run.rows.values()),
