@@ -334,7 +334,9 @@ def test_what_cannot_be_read_takes_no_turn_and_the_last_turn_takes_an_answer(pla
     assert session.ask("images/99", key=last["key"])[0] == session.ask("images/0", key=turn["key"])[0] == 404
     assert session.reply(last, "3") == (200, {"left": 0})
     wait_until(lambda: (only_run(session.log_root) / "summary.json").exists())
-    first = RunReader(only_run(session.log_root)).turns(EpisodeId(1))[0]
+    reader = RunReader(only_run(session.log_root))
+    assert reader.summary is not None and reader.summary.annotators["one person"].answers == 1
+    first = reader.turns(EpisodeId(1))[0]
     assert first.clamped == ("rotation_angle_degrees 720 -> 180",)
 
 

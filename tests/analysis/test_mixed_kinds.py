@@ -15,6 +15,8 @@ from browsing import OpenPage
 from conftest import RoomScans, run_in_process, run_main
 from result_rows import result_row
 
+from roomscout.analysis.compare.answers import read_answers
+from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import hides_of, places_of
 from roomscout.analysis.replay.page import page_values as replay_values
@@ -59,6 +61,8 @@ def test_an_overall_covers_types_of_one_origin_and_names_all_others(asked: tuple
     covered = next(found for names in origins if (found := [name for name in asked if name in names]))
     assert list(headline.left_out) == [name for name in scores.types if name in asked and name not in covered]
     assert headline.answers == 3 * len(covered)
+    own = replace(rooms, label="mine_overall", title="mine.jsonl", sizes={}, datasets=(), scored_as="Rooms")
+    assert "mine_overall" in str(summarize(rows, own).asked.label)
     alone = aggregate([row for row in rows if row.question_type in covered], rooms)
     assert headline.percent == pytest.approx(alone["overall"])
     lines = format_summary(scores, rooms)
@@ -74,11 +78,28 @@ def test_each_page_has_the_same_headline_and_says_what_it_leaves_out(mixed: Path
     values = page_values(run, [])
     (listed,) = RunList(mixed.parent, tmp_path).runs()
     assert values["lead"]["percent"] == f"{headline.percent:.1f} %" == f"{listed.overall} %"
+    assert "view_finding" in values["scores"].rows[-1][0]
     for text in (values["title"], values["lead"]["without"], listed.label):
         assert "view_finding" in text
     table = values["further"]["view_finding"]
     assert table.heads == ["1 answer, not in the overall", "mean"]
     assert dict(table.rows)["distance"].endswith(" m")
+
+
+def test_a_comparison_and_rescored_answers_name_what_their_own_questions_leave_out(
+    mixed: Path, caplog: pytest.LogCaptureFixture
+):
+    (run,) = read_answers([mixed])
+    views = replace(run, rows=tuple(row for row in run.rows if row.question_type == "view_finding"))
+    for other, left_out in ((run, ("view_finding",)), (views, ())):
+        assert compare([run, other], ["questions"]).pairs[0].left_out == left_out
+    headline = RunContents.read(mixed).headline
+    assert headline is not None and "1 task" in headline.label
+    caplog.set_level("INFO")
+    assert main(["rescore", str(mixed)]) == 0
+    assert f"overall: {headline.label}{headline.without}" in caplog.messages
+    (overall,) = [line.split() for line in caplog.messages if line.startswith("overall ")]
+    assert overall[1:] == [f"{headline.percent:.1f}"] * 2
 
 
 def test_a_pose_reads_as_how_far_it_is_off_and_has_its_numbers_in_columns(mixed: Path, tmp_path: Path):
