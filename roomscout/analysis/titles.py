@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs.movers import MOVERS
 from roomscout.runs.records import RunFacts
+from roomscout.scoring.headline import Headline
 
 
 def answering(facts: RunFacts) -> str:
@@ -42,11 +43,11 @@ def short_title(facts: RunFacts) -> str:
     return facts.name or answering(facts) + (f" ({', '.join(controls)})" if controls else "")
 
 
-def title_of(facts: RunFacts, benchmark: Benchmark, overall: float | None, without: str = "") -> str:
-    """The name of a run, or what answered, the benchmark and the overall in percent, and what that is `without`."""
+def title_of(facts: RunFacts, benchmark: Benchmark, headline: Headline | None) -> str:
+    """The name of a run, or what answered, the benchmark and the overall in percent, and what that leaves out."""
     if facts.name:
         return facts.name
-    score = "" if overall is None else f"{overall:.1f} %{without}"
+    score = f"{headline.percent:.1f} %{headline.without}" if headline else ""
     about = "" if facts.setting("ply") else asked_in_words(facts, benchmark)
     return " · ".join(filter(None, [short_title(facts), about, score]))
 

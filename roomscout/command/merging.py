@@ -10,10 +10,9 @@ from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import Parser
 from roomscout.command.reports import split_after_run, write_after_run
 from roomscout.runs import RunError
+from roomscout.runs.export import closing_lines
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, load_code_of
-from roomscout.scoring.samples import format_samples
-from roomscout.scoring.summary import format_summary, reference_lines
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,10 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         load_code_of(parts)
     summary = merge(out, parts, options.partial)
     reader = RunReader(out)
-    benchmark = reader.benchmark
-    lines = [*format_summary(summary, benchmark), *format_samples(summary)]
-    lines += reference_lines(summary, benchmark, reader.facts.frames)
-    for line in (*lines, f"Run folder: {out}"):
+    for line in closing_lines(out, reader.facts, summary, reader.rows, reader.benchmark):
         logging.info("%s", line)
     split_after_run(out)
     write_after_run(out)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from roomscout.base.text import counted
 from roomscout.data.options import Options, letter_named
 
 MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # of 1 - relative error, as in VSI-Bench's scorer: literals change ties
@@ -393,7 +394,7 @@ class Pose(AnswerKind):
             words = "x {:.2f}, y {:.2f}, z {:.2f} m, heading {:.0f}, pitch {:.0f} degrees"
             return words.format(*self.place(answer) or ())
         digits = 1 if apart[0] >= 1 else 2
-        return f"{apart[0]:.{digits}f} m and {apart[1]:.0f} degrees off"
+        return f"{apart[0]:.{digits}f} m and {counted(round(apart[1]), 'degree')} off"
 
     def apart(self, answer: str | float | None, truth: str) -> tuple[float, float] | None:
         """Metres and degrees between two poses; None without an answer."""

@@ -221,7 +221,6 @@ class Percentages(Record):
     scored: int = 0  # how many of them have a score
     scored_own: int = 0  # how many of those are outside the benchmark; 0 if all are
     failed: OmittedIfEmpty[int] = 0  # how many that count in the overall failed
-    own_percent: OmittedIfNone[float | None] = None  # the mean of those outside the benchmark; None without any
     label: Label | None = None  # names the overall; None if nothing is scored
     overall: float | None = None  # None if nothing is scored
     tasks: dict[str, float] = field(default_factory=dict)  # percent by task

@@ -125,13 +125,11 @@ def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, 
     scored = [row for row in rows if row.score is not None]
     covered = benchmark.in_overall(row.question_type for row in scored)
     counted = [row for row in scored if row.question_type in covered]
-    own = scores_of(row for row in scored if row.question_type not in covered)
     percentages = Percentages(
         questions=len(rows),
         scored=len(scored),
-        scored_own=len(own),
+        scored_own=len(scored) - len(counted),
         failed=sum(row.failed for row in counted),
-        own_percent=rounded(100 * mean(own)) if own else None,
         awaiting_judge=sum(row.score is None and row.ground_truth is not None for row in rows),
     )
     if not percents:

@@ -34,7 +34,7 @@ from roomscout.rendering.scene import load_scene
 from roomscout.rooms.room import LEVELS
 from roomscout.rooms.writer import write_rooms
 from roomscout.runs.reader import RunReader
-from roomscout.scoring.headline import headline_of, scores_in_words
+from roomscout.scoring.headline import headline_of, in_one_line
 from roomscout.scoring.summary import aggregate, format_summary, summarize
 
 
@@ -126,42 +126,30 @@ def test_a_pose_reads_as_how_far_it_is_off_and_has_its_numbers_in_columns(mixed:
     assert values["map"]["answers"][1][1:3] == pytest.approx(last[1:3], abs=0.1)
 
 
+POSE = "1, 2, 1.5, 350, -15, 2.0"
+
+
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("read", "words"),
     [
-        ("1, 2, 1.5, 350, -15, 2.0", "0.00 m and 0 degrees off"),
-        ("1, 5.2476, 1.5, 8, -15", "3.2 m and 17 degrees off"),
-        ("here", "here"),
+        (POSE_KIND.in_words(POSE, POSE), "0.00 m and 0 degrees off"),
+        (POSE_KIND.in_words("1, 14.34, 1.5, 350, -15.6", POSE), "12.3 m and 1 degree off"),
+        (POSE_KIND.in_words("1, 5.2476, 1.5, 8, -15", POSE), "3.2 m and 17 degrees off"),
+        (POSE_KIND.in_words("here", POSE), "here"),
+        (POSE_KIND.in_words(POSE), "x 1.00, y 2.00, z 1.50 m, heading 350, pitch -15 degrees"),
+        (POSE_KIND.place(POSE), [1, 2, 1.5, 350, -15]),
+        (POINT_KIND.in_words("1, 2, 3", "1, 2"), "1, 2, 3 m, 0.00 m off"),
+        (POINT_KIND.in_words("1, 2, 3", "1, 2, 4.5"), "1, 2, 3 m, 1.50 m off"),
+        (POINT_KIND.in_words("1, 2"), "1, 2 m"),
+        (POINT_KIND.place("1, 2"), [1, 2]),
+        (in_one_line({"distance_m": 3.2476, "hour_error_deg": 30.0}), "distance 3.25 m, hour error 30 degrees"),
+        (in_one_line({"success_wide": 0.0, "ratio": 0.25}), "score within the wider limits 0, ratio 0.25"),
+        (in_one_line({"error_m": 1.0, "error_deg": 2.0}), "error 1 m, error deg 2 degrees"),
+        ([*map(caption_of, ("picture1", "picture2", "map"))], ["the photo in question", "photo 2 in question", "map"]),
     ],
 )
-def test_poses_are_read_beside_their_truth(answer: str, words: str):
-    truth = "1, 2, 1.5, 350, -15, 2.0"
-    assert POSE_KIND.in_words(answer, truth) == words
-    assert POSE_KIND.in_words(truth) == "x 1.00, y 2.00, z 1.50 m, heading 350, pitch -15 degrees"
-    assert POSE_KIND.place(truth) == [1, 2, 1.5, 350, -15]
-
-
-def test_points_are_read_with_their_distance():
-    assert POINT_KIND.in_words("1, 2, 3", "1, 2") == "1, 2, 3 m, 0.00 m off"
-    assert POINT_KIND.in_words("1, 2, 3", "1, 2, 4.5") == "1, 2, 3 m, 1.50 m off"
-    assert POINT_KIND.in_words("1, 2") == "1, 2 m" and POINT_KIND.place("1, 2") == [1, 2]
-
-
-def test_keys_of_further_scores_are_read_with_their_units():
-    scores = {"distance_m": 3.2476, "hour_error_deg": 30.0, "success_wide": 0.0, "relative_error": 0.25}
-    assert scores_in_words(scores) == {
-        "distance": "3.25 m",
-        "hour error": "30 degrees",
-        "score within the wider limits": "0",
-        "relative error": "0.25",
-    }
-    assert scores_in_words({"error_m": 1.0, "error_deg": 2.0}) == {"error": "1 m", "error deg": "2 degrees"}
-
-
-def test_pictures_of_a_question_are_called_so():
-    assert [caption_of(name) for name in ("picture1", "picture2", "map")] == [
-        "the photo in question", "photo 2 in question", "map",
-    ]  # fmt: skip
+def test_what_is_scored_and_shown_is_read_in_words(read: str | list[float], words: str | list[float]):
+    assert read == words
 
 
 def test_a_kind_of_ones_own_says_how_it_reads_also_where_its_code_is_not_loaded(mixed: Path, tmp_path: Path):

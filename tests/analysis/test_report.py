@@ -32,6 +32,7 @@ from roomscout.rendering.top_down import PlanArea
 from roomscout.runs.export import ONLY_WITH
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
+from roomscout.scoring.headline import Headline
 from roomscout.scoring.intervals import INTERVAL
 from roomscout.scoring.scores import Baseline
 
@@ -340,7 +341,7 @@ def test_a_run_has_its_name_as_title_or_its_model_benchmark_and_score(
 ):
     facts = RunReader(one_run).facts
     facts = replace(facts, config=facts.config | {"name": None, "policy": None, "model": "a"} | config)
-    assert title_of(facts, find_benchmark("rooms"), 33.33) == title
+    assert title_of(facts, find_benchmark("rooms"), Headline(33.33, 3, "", {})) == title
 
 
 def test_the_warnings_of_the_run_come_first_and_those_of_its_scans_before_others(one_run: Path, tmp_path: Path):

@@ -155,7 +155,7 @@ def test_the_users_own_scored_questions_do_not_count_towards_the_overall() -> No
     mixed = summarize([result_row("open_choice", 1.0), result_row("open", None), result_row("object_counting", 0.5)])
     assert (mixed.asked.scored, mixed.asked.scored_own) == (2, 1)
     assert mixed.asked.tasks == {"object_counting": 50.0}
-    assert mixed.asked.own_percent == mixed.types["open_choice"].percent == 100.0
+    assert mixed.types["open_choice"].percent == 100.0
     assert format_summary(mixed)[-2].endswith("over 1 question without open_choice")
     assert format_summary(mixed)[-1] == "open_choice, beside the overall: 100.0 % over 1 answer"
 

@@ -188,14 +188,13 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
     facts = scores.facts_in_words(run)
     summary = run.summary
     comparability = [line for line in summary.warnings if ONLY_WITH in line]
-    without = run.headline.without if run.headline else ""
     outcomes = {entry.outcome for entry in entries}
     sights = {entry.sight for entry in entries}
     sessions = summary.sessions
     batch_size = sessions[-1].batch_size if sessions else None
     cost = total([entry.cost for entry in entries], batch_size)
     return {
-        "title": title_of(run.facts, run.benchmark, summary.asked.overall, without),
+        "title": title_of(run.facts, run.benchmark, run.headline),
         "about": scores.about_in_words(run),
         "controls": controls_of(run.facts),
         "run": run,
