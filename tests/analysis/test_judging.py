@@ -113,7 +113,7 @@ def test_a_judge_scores_a_run_later(run: Path, tmp_path: Path, caplog: pytest.Lo
         assert rescore(run, server, "--out", str(tmp_path / "judged.csv")) == 0
     printed = "\n".join(caplog.messages)
     assert "4 answers marked, 0 had a mark" in printed and "HTTP Request" not in printed
-    assert re.search(rf"{LABEL}\S* +- +62\.5", printed)
+    assert re.search(r"\noverall +- +62\.5\noverall: .*, judged by marker-1 [0-9a-f]{8}\n", printed)
     scores = {row["id"]: row["score"] for row in csv.DictReader((tmp_path / "judged.csv").open())}
     assert scores == {each["question_id"]: "1.0" if "extra_answers" in each else "0.25" for each in openeqa_rows()}
 
