@@ -8,6 +8,7 @@ from statistics import fmean
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, SCANS, Differing, differing, in_words, refused_in
 from roomscout.base.grouping import grouped
+from roomscout.base.text import listed
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs import RunError
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
@@ -54,6 +55,11 @@ class Pair:
         """The overall in words if it does not cover all tasks of the benchmark; else empty."""
         tasks = [score.name for score in self.tasks if score.name not in self.left_out]
         return partial_in_words(self.label, tasks, self.first.benchmark)
+
+    @property
+    def without(self) -> str:
+        """The types that the overall leaves out, to follow it: " without view_finding"; empty if it has all."""
+        return f" without {listed(self.left_out)}" if self.left_out else ""
 
     @property
     def differences(self) -> tuple[Difference, ...]:

@@ -14,7 +14,7 @@ from roomscout.analysis.report.writer import page_alone
 from roomscout.analysis.verbs import markdown_text
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, latex_text, p_in_words
-from roomscout.base.text import capitalized, counted, escaped, listed
+from roomscout.base.text import capitalized, counted, escaped
 from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
 from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import BASELINES
@@ -116,7 +116,7 @@ def _coverage_lines(pair: Pair, comparison: Comparison) -> list[str]:
 
 def _partial_lines(pair: Pair) -> list[str]:
     lines = [f"the overall is a {pair.partial}"] if pair.partial else []
-    return [*lines, f"the overall is without {listed(pair.left_out)}"] if pair.left_out else lines
+    return [*lines, f"the overall is{pair.without}"] if pair.without else lines
 
 
 def _interval_lines(pair: Pair) -> list[str]:

@@ -81,7 +81,7 @@ def results_of(preset: Preset, runs: Sequence[Path]) -> Results:
     cells = tuple(_cell_result(cell, place, comparison) for place, cell in enumerate(preset.cells))
     first = comparison.pairs[0]
     losses = losses_of(preset.steps, named[: len(preset.steps)]) if preset.steps else {}
-    label = first.partial or str(first.label)
+    label = (first.partial or str(first.label)) + first.without
     return Results(preset, cells, label, comparison.questions, comparison.scenes, len(failed), losses)
 
 
