@@ -36,13 +36,13 @@ class Table:
         """The heads and the rows as texts, without markup."""
         return [[str(_plain(cell)) for cell in row] for row in (self.heads, *self.rows)]
 
-    def lines(self, least: int = 0) -> list[str]:
-        """The table for a terminal, with cells `escaped` and right columns of at least a width."""
+    def lines(self) -> list[str]:
+        """The table for a terminal, with cells `escaped`."""
         cells = [[escaped(cell) for cell in row] for row in self._texts]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         return [
             "  ".join(
-                cell.ljust(width) if place in self.left else cell.rjust(max(width, least))
+                cell.ljust(width) if place in self.left else cell.rjust(width)
                 for place, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
             for row in cells
