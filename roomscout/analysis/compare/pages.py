@@ -14,7 +14,7 @@ from roomscout.analysis.report.writer import page_alone
 from roomscout.analysis.verbs import markdown_text
 from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words, latex_text, p_in_words
-from roomscout.base.text import capitalized, counted, escaped
+from roomscout.base.text import capitalized, counted, escaped, escaped_text
 from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
 from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import BASELINES
