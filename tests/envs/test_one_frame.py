@@ -25,7 +25,7 @@ from roomscout.rendering.scene import load_scene
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
 
-GRID = (500_000.0, 4_000_000.0, 120.0)  # metres
+GRID = (500_000.0, 4_000_000.0, -430.0)  # metres, below sea level
 TO_Y_UP = np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]])
 
 
@@ -191,6 +191,6 @@ def drawn_of(asked: Asked) -> dict[str, Any]:
         "seen": sorted(box.category for box in in_view(scene, turns[0].pose, facts.intrinsics, boxes)),
         "path": [number for turn in turns for number in place.pixel(turn.pose.x_m, turn.pose.y_m)],
         "plan": np.asarray(Image.open(path)),
-        "cut_in_replay": page["scan"]["cut_z"] - page["scan"]["room_lower"][2],
+        "cut_in_replay": page["scan"]["hides"]["cut_z"] - page["scan"]["room_lower"][2],
         "eye_in_replay": list(np.subtract(page["turns"][0]["place"]["eye"], page["scan"]["room_lower"])),
     }

@@ -221,8 +221,9 @@ def hides_of(scene: Scene, storey: Storey) -> dict[str, Any]:
     rays[..., 5] = 1
     over_m = scene.hits(rays)["t_hit"][inside]
     ceiling_m = float(np.median(over_m)) if over_m.size else 0.0  # infinite if there is none over most of the room
-    if np.mean(over_m > ceiling_m - CEILING_M) > FLAT_SHARE or np.isinf(ceiling_m):
-        cut_m += min(max(0.0, ceiling_m - CEILING_M), float(scene.bounds.upper[2]))
+    under = np.count_nonzero(over_m > ceiling_m - CEILING_M)
+    if under > FLAT_SHARE * over_m.size or np.isinf(ceiling_m):
+        cut_m = min(cut_m + max(0.0, ceiling_m - CEILING_M), float(scene.bounds.upper[2]))
     heights_m = scene.own(np.array([[*lower, cut_m], [*lower, storey.floor_z_m + SKIRTING_M]]))
     return {
         "cut_z": _rounded(heights_m[0])[2],
