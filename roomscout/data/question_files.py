@@ -124,7 +124,10 @@ def file_rows(path: Path, columns: Iterable[str] = COLUMNS, reader: JsonReader |
                 filled.update(name for name, cell in row.items() if not is_empty(cell))
             yield number, row
     except UnicodeDecodeError as error:
-        raise QuestionError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+        raise QuestionError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): save it again as UTF-8, which Excel "
+            'calls "CSV UTF-8"'
+        ) from error
     except OSError as error:
         raise QuestionError(f"cannot read {path}: {error.strerror or error}") from error
     read = {"", *columns, *OWN_COLUMNS, *OPTION_COLUMNS}

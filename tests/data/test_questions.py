@@ -144,7 +144,7 @@ def test_a_bad_row_is_named(tmp_path: Path, row: dict, message: str) -> None:
         ("q.csv", ",".join(COUNTING).encode(), "is empty"),
         ("q.json", b"", "invalid JSON"),
         ("q.txt", b"", "a question file is one of .jsonl, .json, .csv, .tsv, .parquet"),
-        ("q.csv", "Küche".encode("latin-1"), "is not UTF-8 text"),
+        ("q.csv", "Küche".encode("latin-1"), ": save it again as UTF-8"),
         ("q.jsonl", None, "No such file"),
         ("q.parquet", None, "No such file"),
     ],

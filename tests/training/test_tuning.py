@@ -128,6 +128,7 @@ class TestGrpo:
                 assert logps[learned].tolist() == pytest.approx(sampled, abs=1e-4)
         assert turns[0][0].reply.tokens != turns[1][0].reply.tokens
 
+    @pytest.mark.slow
     def test_the_explorer_is_trained_and_resumed(self, tmp_path, capsys):
         output = tmp_path / "explorer"
         flags = [*GRPO, "--model", "embedded", "--output", str(output), "--generations", "2", "--batch-size", "2"]
