@@ -337,6 +337,18 @@ def run_command(command: list[str], **options: Any) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
+@contextlib.contextmanager
+def served_by_the_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process of a command that serves a page, and the line that says at which address, or an error."""
+    command = [sys.executable, str(COMMAND), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, next(line for line in process.stdout if "http://" in line or "error" in line)
+        finally:
+            process.kill()
+
+
 def on_a_terminal(command: list[str]) -> str:
     """What a command prints on a terminal, both streams."""
     ours, theirs = pty.openpty()

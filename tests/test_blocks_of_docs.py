@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 import pytest
-from conftest import COMMAND, run_command, run_main, vsi_question
+from conftest import COMMAND, run_command, run_main, served_by_the_command, vsi_question
 from faulty_servers import FaultyServer, scripted
 from untrained_checkpoints import write_untrained_checkpoint
 from waiting import PATIENCE_S
@@ -139,20 +139,15 @@ def run_line(line: str) -> None:
 
 def read_page(words: list[str]) -> subprocess.CompletedProcess[str]:
     """Start a command that serves a page, read the page, and interrupt the command."""
-    command = [sys.executable, str(COMMAND), *words, *PAGES_SERVED[words[0]]]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        printed = ""
-        while (address := re.search(r"http://127\S+", printed)) is None:
-            line = process.stdout.readline()
-            assert line, printed
-            printed += line
+    with served_by_the_command(*words, *PAGES_SERVED[words[0]]) as (process, said):
+        address = re.search(r"http://127\S+", said)
+        assert address is not None, said
         with urlopen(address[0], timeout=PATIENCE_S) as page:
             assert "<html" in page.read().decode()
         process.send_signal(signal.SIGINT)
-        printed += process.communicate(timeout=PATIENCE_S)[0]
+        printed = process.communicate(timeout=PATIENCE_S)[0]
     assert process.returncode in (0, 130), printed
-    return subprocess.CompletedProcess(command, 0, printed, "")
+    return subprocess.CompletedProcess(words, 0, printed, "")
 
 
 @pytest.fixture(scope="session")

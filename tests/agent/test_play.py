@@ -6,8 +6,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +18,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browsing import PHONE, OpenPage
-from conftest import COMMAND, RoomScans, only_run, run_main
+from conftest import RoomScans, only_run, run_main, served_by_the_command
 from PIL import Image
 from planned import changed, checked, from_flags, run_settings
 from waiting import wait_until
@@ -416,18 +414,6 @@ def test_everybody_gets_as_many_answers_of_all_types_and_no_question_twice(peopl
         assert {asked[number - 1][1] for number in own} == set(range(9))
     few = agreement.dealt(people, ["one room"] * len(people), samples)
     assert len(set(few.values())) == len(people)
-
-
-@contextmanager
-def served_by_the_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process of a command that serves a page, and what it has printed up to the address."""
-    command = [sys.executable, str(COMMAND), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process, next(line for line in process.stdout if "open http" in line.lower() or "error" in line)
-        finally:
-            process.kill()
 
 
 @pytest.mark.slow

@@ -6,17 +6,15 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browsing import OpenPage
-from conftest import COMMAND, RoomScans, run_in_process
+from conftest import RoomScans, run_in_process, served_by_the_command
 from waiting import PATIENCE_S
 
 from roomscout.analysis.serve.live import LiveRun
@@ -94,20 +92,6 @@ def unfinished(one_run: Path, tmp_path: Path) -> Unfinished:
     return Unfinished(one_run, tmp_path / "run", 3)
 
 
-@contextmanager
-def served_by_the_command(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process of `roomscout serve` on a free port, and its address."""
-    command = [sys.executable, str(COMMAND), "serve", str(folder), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
-            assert address is not None
-            yield process, address[0]
-        finally:
-            process.kill()
-
-
 def outcome(shown: OpenPage, name: str) -> str:
     """What the table says of an answer."""
     row = shown.page.locator("#table .tabulator-row", has=shown.page.locator(f"a[href='#{name}']"))
@@ -166,8 +150,8 @@ def test_an_open_question_gets_its_next_turn(one_run: Path, tmp_path: Path, serv
 
 
 def test_the_page_says_when_the_server_has_ended(one_run: Path, browser: Any):
-    with served_by_the_command(one_run) as (process, address):
-        shown = OpenPage(browser, address)
+    with served_by_the_command("serve", str(one_run), "--port", "0") as (process, said):
+        shown = OpenPage(browser, said.partition(" at ")[2].split()[0])
         until_said(shown, "Finished")
         process.send_signal(signal.SIGINT)
         process.wait(timeout=PATIENCE_S)
