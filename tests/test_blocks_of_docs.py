@@ -115,8 +115,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Path("rooms/questions.jsonl").write_text("\n".join(rows[:3]))
         (scan,) = Path().glob("rooms/scannet/scans/*/*.ply")
         shutil.copy(scan, "room.ply")
-        row = {"scan": "room.ply", "question_type": "is_there", "answer_kind": "yes_no", "question": "Is there a bed?"}
-        Path("mine.csv").write_text("\n".join(map(",".join, [[*row, "ground_truth"], [*row.values(), "ja"]])))
         Path("kitchens/scans").mkdir(parents=True)
         shutil.copy(scan, "kitchens/scans/k1.ply")
         row = {"scan": "scans/k1.ply", "dataset": "old", "question_type": "is_there", "question": "Is there a bed?"}
