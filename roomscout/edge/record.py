@@ -112,7 +112,7 @@ def conditions_of(
     if settings["moves_of"] is not None:
         found |= _by_hash("moves_of", settings["moves_of"], _run_sha256(Path(settings["moves_of"])))
     if video is not None:
-        found["words"] = hashlib.sha256(json.dumps(asdict(video), sort_keys=True).encode()).hexdigest()
+        found["video_words"] = hashlib.sha256(json.dumps(asdict(video), sort_keys=True).encode()).hexdigest()
         found["video_input"] = "native" if native else "frames"
     return found
 

@@ -108,7 +108,7 @@ def test_the_small_image_is_made_again_if_a_crash_has_left_nothing_of_it(folder:
 def test_a_run_records_which_frames_were_shown_and_one_small_image_of_them(folder: Path, data: Path):
     reader = RunReader(folder)
     assert "video protocol, frames=4, image_size=640 480, " in reader.facts.protocol
-    assert ", video_input=frames, " in reader.facts.protocol and "words=" in reader.facts.protocol
+    assert ", video_input=frames, " in reader.facts.protocol and "video_words=" in reader.facts.protocol
     assert "max_new_tokens=16" in reader.facts.protocol and "moves" not in reader.facts.protocol
     assert reader.facts.setting("frames") == 4 and reader.facts.prompts is None
     (turn,) = reader.turns(reader.rows[0].episode)
