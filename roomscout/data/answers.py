@@ -15,6 +15,7 @@ import numpy as np
 
 from roomscout.base.text import counted
 from roomscout.data.options import Options, letter_named
+from roomscout.data.yes_no import YES_OR_NO
 
 MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # of 1 - relative error, as in VSI-Bench's scorer: literals change ties
 UNIT_WORDS = {  # spellings after a number; any other unit is accepted as written, and no other answer
@@ -35,11 +36,6 @@ WRAPPED = re.compile(  # Markdown and LaTeX around an answer; JSON reads the beg
 LONGEST_WRAPPED = 200  # characters of an answer to look into; a hostile one could be wrapped thousands of times
 COORDINATES = re.compile(r"[\s,;]*(?:m|meters?|metres?)?[\s,;]+|[\s,;]*(?:m|meters?|metres?)$", re.IGNORECASE)
 POINT_THRESHOLDS_M = (0.25, 0.5, 1.0, 2.0)
-YES_WORDS = "yes true ja wahr waar oui vrai sí si verdadero sì vero sim verdadeiro"
-NO_WORDS = "no false nein falsch nee onwaar non faux falso não nao"
-YES_OR_NO = {word: word in YES_WORDS.split() for word in f"{YES_WORDS} {NO_WORDS}".split()}
-"""Whether a word in lower case says yes: English, German, Dutch, French, Spanish, Italian and Portuguese, with what
-their spreadsheets write for true and false, and without the accents that people leave out."""
 _YES_AND_NO: dict[bool | None, str] = {True: "yes", False: "no"}
 _BEGINS_WITH_WORD = re.compile(r"([^\s.!,;:]+)(?:[.!]?|[,.;:]\s.*)", re.DOTALL)
 

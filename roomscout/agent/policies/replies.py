@@ -16,9 +16,10 @@ from roomscout.agent.policies import Decision
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
 from roomscout.base.errors import SettingError
 from roomscout.base.loading import code_of_others
-from roomscout.data.answers import YES_OR_NO, first_word
+from roomscout.data.answers import first_word
 from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.questions import Question
+from roomscout.data.yes_no import YES_OR_NO
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ReplyFormat
 from roomscout.rendering.camera import CameraPose, Intrinsics

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from roomscout.data.answers import YES_OR_NO
 from roomscout.data.benchmarks import vsi_bench
 from roomscout.data.question_files import COLUMNS, HubDataset, QuestionRow
+from roomscout.data.yes_no import YES_OR_NO
 
 
 def why_pruned(row: QuestionRow) -> str:
