@@ -11,24 +11,24 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINES = {
-    "roomscout/agent": 5_200,
-    "roomscout/analysis": 5_600,
-    "roomscout/base": 1_300,
+    "roomscout/agent": 5_580,
+    "roomscout/analysis": 6_060,
+    "roomscout/base": 1_470,
     "roomscout/cluster": 900,
-    "roomscout/command": 1_960,
-    "roomscout/data": 3_540,
+    "roomscout/command": 2_100,
+    "roomscout/data": 3_610,
     "roomscout/edge": 2_800,
     "roomscout/envs": 1_000,
-    "roomscout/models": 6_020,
-    "roomscout/rendering": 5_000,
+    "roomscout/models": 6_060,
+    "roomscout/rendering": 5_040,
     "roomscout/rooms": 3_140,
-    "roomscout/runs": 3_020,
-    "roomscout/scoring": 1_520,
+    "roomscout/runs": 3_060,
+    "roomscout/scoring": 1_640,
     "roomscout/training": 1_440,
     "benchmarks": 2_220,
     "examples": 840,
     "explorer": 2_880,
-    "tests": 26_900,
+    "tests": 28_200,
 }
 """The lines of the Python files of each folder, rounded up so that a fix of 20 lines needs no other number."""
 MOST_LINES_OF_A_FILE = 500

