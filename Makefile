@@ -1,12 +1,12 @@
 # make demo: explore procedural rooms with the included model.  make check: style and types.
-# make test: all tests but the slow ones, in WORKERS (2) processes.  make test-slow: the slow ones.  make test-all: both.
+# make test: all tests but the slow ones, in WORKERS (3) processes.  make test-slow: the slow ones.  make test-all: both.
 # make test-ray: tests on a Ray cluster of this machine.  make test-vllm: tests with vLLM in its own environment.
 # make docs: the documentation as a site, in site/; fails for a broken link or a page outside the menu.
 # make dist: sdist and wheel, in dist/.
 # make test-faces: tests with OpenEnv, verifiers, VAGEN and verl in environments of their own.
 # A new .venv gets the versions of constraints.txt; CONSTRAINTS= make demo gives it the newest. make clean removes .venv.
 PY := .venv/bin/python
-WORKERS ?= 2
+WORKERS ?= 3
 # One thread per process: with more threads than cores, the tests' small models become 5 to 10 times slower.
 # Containers often forbid bytecode files; without them, each of the tests' processes compiles all that it imports.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n $(WORKERS) --dist worksteal

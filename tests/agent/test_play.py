@@ -477,12 +477,13 @@ def overlaps(shown: OpenPage, selector: str) -> list[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("language", "size"),
     [
         ("de", PHONE | {"has_touch": True, "is_mobile": True}),
-        pytest.param("en", {"viewport": {"width": 1280, "height": 800}}, marks=pytest.mark.slow),
-        pytest.param("en", {"viewport": {"width": 640, "height": 400}}, marks=pytest.mark.slow),
+        ("en", {"viewport": {"width": 1280, "height": 800}}),
+        ("en", {"viewport": {"width": 640, "height": 400}}),
     ],
 )
 def test_a_participant_of_any_eyes_and_fingers_gets_from_a_cut_link_to_the_end(

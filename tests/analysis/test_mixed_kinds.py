@@ -209,6 +209,7 @@ def test_what_hides_a_room_from_outside_is_around_its_objects_and_never_cuts_one
     assert hides["cut_z"] + scene.origin[2] > max(tops)
 
 
+@pytest.mark.slow
 def test_turns_on_the_spot_share_one_label(mixed: Path, browser: Any, tmp_path: Path):
     root = mixed.parents[1]
     scans = RoomScans(root, root / "questions.jsonl")

@@ -103,6 +103,7 @@ def until_said(shown: OpenPage, words: str) -> None:
     shown.until(f"document.getElementById('live').textContent.includes({json.dumps(words)})")
 
 
+@pytest.mark.slow
 def test_a_new_result_appears_without_reloading(unfinished: Unfinished, serve: Any, opened: Any):
     shown = opened(serve(unfinished.folder))
     until_said(shown, "In progress: 18 of 21 answers.")
@@ -149,6 +150,7 @@ def test_an_open_question_gets_its_next_turn(one_run: Path, tmp_path: Path, serv
     assert shown.page.get_attribute(".turn", "data-same") == "yes"
 
 
+@pytest.mark.slow
 def test_the_page_says_when_the_server_has_ended(one_run: Path, browser: Any):
     with served_by_the_command("serve", str(one_run), "--port", "0") as (process, said):
         shown = OpenPage(browser, said.partition(" at ")[2].split()[0])

@@ -215,6 +215,7 @@ def answer_part(study: Study, rooms: RoomScans, part: tuple[int, int]) -> None:
         done_file(ended.folder).touch()
 
 
+@pytest.mark.slow
 def test_parts_that_retry_their_failed_questions_are_merged_to_the_whole(
     studied: Path, rooms: RoomScans, tmp_path: Path
 ):

@@ -91,6 +91,7 @@ def test_no_process_outlives_a_killed_command_and_its_run_resumes_in_one_process
     assert answers(only_run(tmp_path)) == answers(one_run)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_reported_and_the_others_finish(six_rooms: RoomScans, one_run: Path, tmp_path: Path):
     process, part = begun(six_rooms, tmp_path)
     os.kill(worker_of(part), signal.SIGKILL)
@@ -135,6 +136,7 @@ def test_lost_workers_of_one_part_may_claim_at_once(six_rooms: RoomScans, tmp_pa
     assert not list((tmp_path / "queue").iterdir())
 
 
+@pytest.mark.slow
 def test_a_study_loads_its_model_once_for_each_worker(six_rooms: RoomScans, tmp_path: Path):
     model = ("--model", "embedded", "--max-new-tokens", "8", "--steps", "0", "--num-questions", "2", "--no-report")
     asked = ("--questions", str(six_rooms.questions), "--scan-root", str(six_rooms.root), "--renderer", "raycast")

@@ -94,6 +94,7 @@ time.sleep(600)
 
 
 class TestWatchdog:
+    @pytest.mark.slow
     def test_no_process_outlives_a_parent_that_was_killed(self):
         with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
             try:
