@@ -91,10 +91,13 @@ class Session:
 
         return wait_until(new)
 
-    def reply(self, turn: dict[str, Any], answer: str | None = None, who: str = "", **values: Any) -> tuple[int, Any]:
+    def reply(
+        self, turn: dict[str, Any], answer: str | None = None, who: str = "", comment: str = "", **values: Any
+    ) -> tuple[int, Any]:
         """Post a reply to a turn."""
         query = {"token": who} if who else {}
-        return self.ask("reply.json", {"key": turn["key"], "values": values, "answer": answer}, **query)
+        body = {"key": turn["key"], "values": values, "answer": answer, "comment": comment}
+        return self.ask("reply.json", body, **query)
 
 
 @pytest.fixture
@@ -280,7 +283,7 @@ def test_answers_are_dealt_to_people_who_reply_in_any_order(
         for answer in answers:
             turn = session.turn(key, token=links[person])
             with ThreadPoolExecutor(5) as pool:
-                posted = pool.map(lambda _: session.reply(turn, answer, links[person])[0], range(5))  # noqa: B023
+                posted = pool.map(lambda _: session.reply(turn, answer, links[person], "dark")[0], range(5))  # noqa: B023
                 assert sorted(posted) == [200, 409, 409, 409, 409]
             key = turn["key"]
     wait_until(lambda: (only_run(session.log_root) / "summary.json").exists())
@@ -312,6 +315,7 @@ def test_answers_are_dealt_to_people_who_reply_in_any_order(
     turn = (reader.folder / "report_files" / "data" / "q002.js").read_text()
     assert (
         '"action":"answers A"' in turn
+        and '"comment":"dark"' in turn
         and "rotation_angle_degrees" not in turn.partition('"turns"')[2].partition('"read"')[0]
     )
     index = (reader.folder / "report_files" / "data" / "index.js").read_text()

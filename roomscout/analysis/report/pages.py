@@ -222,6 +222,7 @@ def turn_values(turn: Turn, answer: AnswerContents, link: Link, missing: list[st
         "camera": "; ".join(filter(None, [turn.uses_in_words, turn.camera_in_words])),
         "stopped": turn.stopped,
         "reply": "" if answer.by_person else reply.text,
+        "comment": _comment_in(reply.text) if answer.by_person else "",
         "read": _read_in(turn, answer),
         "error": turn.parse_error or "",
         "clamped": turn.clamped,
@@ -232,6 +233,14 @@ def turn_values(turn: Turn, answer: AnswerContents, link: Link, missing: list[st
         "seconds": [round(value, 2) for value in (seconds.preprocess, seconds.prefill, seconds.decode, seconds.render)],
         **({"forced": [forced_in_words(turn.forced, answer), turn.forced.reply.text]} if turn.forced else {}),
     }
+
+
+def _comment_in(reply: str) -> str:
+    """What a person wrote beside an answer, in the JSON of the reply that the page made."""
+    try:
+        return str(json.loads(reply).get("comment", ""))
+    except (AttributeError, ValueError):  # a reply that somebody changed
+        return ""
 
 
 def caption_of(image: str) -> str:

@@ -65,6 +65,7 @@
       turn.camera && element("p", { class: turn.stopped && "noted" }, `Camera: ${turn.camera}`),
       element("p", { class: "quiet" }, turn.pose),
       turn.reply && element("pre", {}, turn.reply),
+      turn.comment && element("p", {}, `Comment: ${turn.comment}`),
       ...noted.filter(Boolean).map((words) => element("p", { class: "noted" }, words)),
       turn.forced && folded(`If this turn were the last: ${turn.forced[0]}`, turn.forced[1] || "No text."),
       folded("What the model read", turn.read));

@@ -412,6 +412,7 @@ const roomscout = (() => {
       element("p", { class: "quiet" }, turn.pose + (turn.surface === null ? "" : `; ${turn.surface} % of the surface seen so far`)),
       turn.objects.length ? element("ul", { class: "in-view", "aria-label": "Objects of the question in view" }, ...turn.objects.map(chip)) : null,
       turn.reply ? element("pre", { tabindex: "0", "aria-label": "Reply of the model" }, turn.reply) : null,
+      turn.comment ? element("p", {}, `Comment: ${turn.comment}`) : null,
       ...noted.map((words) => element("p", { class: "noted" }, words)),
       turn.forced ? element("details", {}, element("summary", {}, `If this turn were the last: ${turn.forced[0]}`), element("pre", {}, turn.forced[1])) : null,
       element("p", { class: "quiet" }, spent),
