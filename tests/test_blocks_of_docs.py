@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 import pytest
-from conftest import COMMAND, run_command, run_main, served_by_the_command, vsi_question
+from conftest import COMMAND, made_once, run_command, run_main, served_by_the_command, vsi_question
 from faulty_servers import FaultyServer, scripted
 from untrained_checkpoints import write_untrained_checkpoint
 from waiting import PATIENCE_S
@@ -107,20 +107,22 @@ def test_few_blocks_need_what_no_test_has():
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with rooms, few questions, a scan, what a folder of a benchmark has, and the run RUN."""
-    folder = tmp_path_factory.mktemp("prepared")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        run_line("roomscout rooms rooms")
-        rows = Path("rooms/questions.jsonl").read_text().splitlines()
-        Path("rooms/questions.jsonl").write_text("\n".join(rows[:3]))
-        (scan,) = Path().glob("rooms/scannet/scans/*/*.ply")
-        shutil.copy(scan, "room.ply")
-        Path("kitchens/scans").mkdir(parents=True)
-        shutil.copy(scan, "kitchens/scans/k1.ply")
-        row = {"scan": "scans/k1.ply", "dataset": "old", "question_type": "is_there", "question": "Is there a bed?"}
-        Path("kitchens/questions.jsonl").write_text(json.dumps({**row, "ground_truth": "yes"}))
-        run_line("roomscout eval --questions rooms/questions.jsonl --model embedded --log-root . --name RUN")
-    return folder
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            run_line("roomscout rooms rooms")
+            rows = Path("rooms/questions.jsonl").read_text().splitlines()
+            Path("rooms/questions.jsonl").write_text("\n".join(rows[:3]))
+            (scan,) = Path().glob("rooms/scannet/scans/*/*.ply")
+            shutil.copy(scan, "room.ply")
+            Path("kitchens/scans").mkdir(parents=True)
+            shutil.copy(scan, "kitchens/scans/k1.ply")
+            row = {"scan": "scans/k1.ply", "dataset": "old", "question_type": "is_there", "question": "Is there a bed?"}
+            Path("kitchens/questions.jsonl").write_text(json.dumps({**row, "ground_truth": "yes"}))
+            run_line("roomscout eval --questions rooms/questions.jsonl --model embedded --log-root . --name RUN")
+
+    return made_once(tmp_path_factory, "prepared", make)
 
 
 def run_line(line: str) -> None:
@@ -179,7 +181,7 @@ def test_the_blocks_of_a_page_run_in_order(
             (shutil.copytree if each.is_dir() else shutil.copy)(each, folder / each.name)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(prepared.parent / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path.parent / "cache"))
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, Any] = {"__name__": "page"}
