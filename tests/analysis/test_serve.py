@@ -177,6 +177,7 @@ def test_a_run_on_ray_shows_what_its_parts_have(six_rooms: RoomScans, one_run: P
     assert f'"view":"{view}"' in live.page(["data", f"{answered[0]}.js"], {}).content.decode()
 
 
+@pytest.mark.slow
 def test_a_folder_of_runs_is_a_list_that_opens_each_report(one_run: Path, tmp_path: Path, serve: Any, opened: Any):
     root = tmp_path / "logs"
     done, going = shutil.copytree(one_run, root / "done"), Unfinished(one_run, root / "going & <b>on", 2)

@@ -62,6 +62,7 @@ def test_two_processes_equal_one(six_rooms: RoomScans, one_run: Path, tmp_path: 
     assert {str(each) for each in hosts} <= {"part 1 of 2", "part 2 of 2"}  # one that comes late finds nothing left
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_all_processes_and_the_run_resumes_to_the_same(
     six_rooms: RoomScans, one_run: Path, tmp_path: Path
 ):

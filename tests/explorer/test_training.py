@@ -163,6 +163,7 @@ def test_the_fast_layers_give_the_same_logits(shards, checkpoint, maker):
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_loss_falls_and_a_killed_run_ends_with_the_same_weights_and_curve(shards, tmp_path, monkeypatch):
     whole = trainer(tmp_path / "whole", shards)
     whole.run()

@@ -106,6 +106,7 @@ def test_a_server_of_the_same_weights_gives_the_same_turns_through_faults(rooms:
     assert len(proxy.requests) > 7, "there were faults"
 
 
+@pytest.mark.slow
 def test_no_question_is_lost_or_asked_twice_where_a_third_of_all_requests_fail(
     rooms: RoomScans, undisturbed: Path, tmp_path: Path
 ):

@@ -76,6 +76,7 @@ class TestSft:
         assert [each.score for each in chosen(given, 0.0, 1)] == [0.9, 0.1]
         assert [each.score for each in chosen(given, 0.5, 0)] == [0.9, 0.5]
 
+    @pytest.mark.slow
     def test_an_adapter_is_trained_resumed_and_used(self, rooms: RoomScans, run: Path, tiny: Path, tmp_path, capsys):
         output = tmp_path / "tuned"
         flags = ["train", "sft", str(run), "--model", str(tiny), "--output", str(output), "--min-score", "0"]
