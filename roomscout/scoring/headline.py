@@ -1,6 +1,6 @@
 """The one number by which a run is named, and what it covers: every page, table and line of text takes it from here."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from roomscout.base.text import counted, listed
@@ -22,8 +22,13 @@ class Headline:
 
     @property
     def without(self) -> str:
-        """The types that it leaves out, to follow it: " without view_finding"; empty if it has all."""
-        return f" without {listed(self.left_out)}" if self.left_out else ""
+        """See `leaving_out`."""
+        return leaving_out(self.left_out)
+
+
+def leaving_out(types: Collection[str]) -> str:
+    """The types that an overall leaves out, to follow it: " without view_finding"; empty if it has all."""
+    return f" without {listed(types)}" if types else ""
 
 
 def headline_of(scores: Scores, benchmark: Benchmark, of: Percentages | None = None) -> Headline | None:

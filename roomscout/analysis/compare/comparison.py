@@ -8,9 +8,9 @@ from statistics import fmean
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, SCANS, Differing, differing, in_words, refused_in
 from roomscout.base.grouping import grouped
-from roomscout.base.text import listed
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs import RunError
+from roomscout.scoring.headline import leaving_out
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
 from roomscout.scoring.scores import Label, ResultRow, scores_of
 from roomscout.scoring.summary import aggregate, label_of, rounded
@@ -58,8 +58,8 @@ class Pair:
 
     @property
     def without(self) -> str:
-        """The types that the overall leaves out, to follow it: " without view_finding"; empty if it has all."""
-        return f" without {listed(self.left_out)}" if self.left_out else ""
+        """See `leaving_out`."""
+        return leaving_out(self.left_out)
 
     @property
     def differences(self) -> tuple[Difference, ...]:
