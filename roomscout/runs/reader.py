@@ -131,8 +131,8 @@ class RunReader:
     def recorded_rows(self) -> list[ResultRow]:
         """The last result of each finished episode, in their order, as recorded."""
         last = {(row.id, row.sample): row for row in self._records(self.folder / "results.jsonl", ResultRow)}
-        people = self.people if last else {}
-        if any(row.person is None for row in last.values()) and people:  # a run from before rows named it
+        unnamed = any(row.person is None for row in last.values())  # of a model, or from before rows named it
+        if unnamed and (people := self.people):
             last = {key: replace(row, person=people.get(row.episode)) for key, row in last.items()}
         return sorted(last.values(), key=lambda row: row.episode)
 
