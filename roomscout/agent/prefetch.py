@@ -42,7 +42,7 @@ class Prefetcher:
         self._thread.shutdown(cancel_futures=True)
 
     def _open(self, state: QuestionState, library: SceneLibrary) -> ExplorationEnv | None:
-        if self._journal.turns_of(state.episode):
+        if self._journal.has_turns(state.episode):
             return None
         finished = [future for future in list(self._opened.values()) if future.done() and not future.cancelled()]
         environments = [future.result() for future in finished if not future.exception()]

@@ -20,6 +20,9 @@ class Journal(Protocol):
         """Whether this question has this answer's result."""
         return (question_id, sample) in self._rows
 
+    def has_turns(self, episode: EpisodeId) -> bool:
+        """Whether turns of an episode are recorded, which may lack images. Any thread may ask at any time."""
+
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The finished turns of an episode in progress, with their images in memory; those of an episode that only
         lacks its result may have none."""
@@ -50,6 +53,10 @@ class MemoryJournal(Journal):
         self._rows = {}
         self._turns: dict[EpisodeId, list[Turn]] = {}
         self._conversations: dict[EpisodeId, Sequence[RecordedMessage]] = {}
+
+    def has_turns(self, episode: EpisodeId) -> bool:
+        """Whether turns of an episode are recorded."""
+        return episode in self._turns
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The finished turns of an episode in progress, with their images in memory."""

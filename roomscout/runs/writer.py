@@ -56,7 +56,8 @@ class RunWriter(Journal):
         self._added: list[Session] = []
         self._answered: dict[tuple[str, int], ResultRow] = {}  # the answers of requeued episodes
         self._lock = locked(folder / "run.lock", "start a new run")
-        sweep_drafts(folder)
+        for owned in (folder, *folder.glob("q*")):  # later, a draft is one of this process
+            sweep_drafts(owned)
         try:
             for journal in (*(folder / name for name in JOURNALS), *folder.glob("q*/turns.jsonl")):
                 _cut_torn_end(journal)
@@ -119,11 +120,14 @@ class RunWriter(Journal):
         self._answered |= {key: row for key, row in again.items() if not row.failed}
         return len(again)
 
+    def has_turns(self, episode: EpisodeId) -> bool:
+        """Whether turns of an episode are recorded; reads alone."""
+        return journal_path(self.folder, episode).exists()
+
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The turns of an episode in progress with images; drops those from the first without a complete image on,
         but leaves out its images if the last turn is there: nothing is to be decided again."""
         turns: list[Turn] = []
-        sweep_drafts(self.folder / str(episode))
         records = self.reader.turns(episode)
         for index, record in enumerate(records):
             shots = tuple(Shot(shot.name, image) for shot in record.shots if (image := shot.load()) is not None)

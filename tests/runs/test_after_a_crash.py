@@ -110,3 +110,20 @@ def test_an_answer_stays_if_its_image_cannot_be_drawn(config: Settings, undistur
     shutil.rmtree(root / "scannet" / "scans" / RunReader(folder).rows[0].scene_name)
     assert run_settings(changed(config, scan_root=root), folder).status == 0
     assert results(folder) == results(undisturbed)
+
+
+def test_whoever_reads_a_question_that_is_written_takes_nothing_away(
+    config: Settings, undisturbed: Path, tmp_path: Path
+):
+    folder = Path(shutil.copytree(undisturbed, tmp_path / undisturbed.name))
+    draft = folder / "q001" / ".0123456789abcdef.tmp"
+    draft.touch()
+    writer = RunWriter(folder)
+    assert not draft.exists(), "what a killed process left goes before anybody writes"
+    episode = writer.reader.begun[0]
+    for count in range(200):
+        writer.messages(episode, [{"role": "user", "text": str(count)}])
+        assert writer.has_turns(episode) and len(writer.turns_of(episode)) == len(writer.reader.turns(episode))
+    writer.flush()
+    assert writer.reader.messages(episode) == [{"role": "user", "text": "199"}]
+    writer.close()
