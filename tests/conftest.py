@@ -231,14 +231,18 @@ def one_thread() -> Iterator[None]:
 
 
 def traced(backend: Any) -> Any:
-    """A backend with the loop of compiled steps, traced as on CUDA, but without kernels."""
-    import torch
+    """A backend with compiled layers, traced as on CUDA, but without kernels."""
+    from roomscout.models.transformers.steps import compiled_layers
 
-    from roomscout.models.transformers.steps import DecodingLoop
+    return decoding(backend, compiled=compiled_layers(backend._runner._model, "eager"))
 
-    loop = backend._runner._loop = DecodingLoop(backend._runner._model, compiled=True, capture=None)
-    loop._program = torch.compile(loop._step, fullgraph=True, backend="eager")
-    backend._runner._least_rows = 2
+
+def decoding(backend: Any, **how: Any) -> Any:
+    """A backend whose steps are captured or compiled, as on CUDA."""
+    from roomscout.models.transformers.steps import DecodingSteps
+
+    runner = backend._runner
+    runner._steps = DecodingSteps(runner._model, runner._pool, runner._column_bytes, runner._always, **how)
     return backend
 
 

@@ -21,10 +21,11 @@ from benchmarks.gpu.report import Results
 from benchmarks.roofline import work_of
 from benchmarks.turns import SCHEDULES, Measured, Schedule, Workload, measure, roofline_s
 from roomscout.models import OutOfMemory
-from roomscout.models.transformers import runner, steps
-from roomscout.models.transformers.runner import ModelRunner, Steps
+from roomscout.models.transformers import library, steps
+from roomscout.models.transformers.runner import Steps
+from roomscout.models.transformers.steps import DecodingSteps
 
-_PROGRAMS = 2  # one for a single row, one for several
+_PROGRAMS = 12  # the parts of a layer around attention, for one row and for several
 _ATTENTION = re.compile(r"fmha|flash|attention|sdpa|_sdp_|cudnn_generated", re.IGNORECASE)
 _COPIES = ("Memcpy", "Memset")
 Measure = Callable[[Lab, Results], str]
@@ -386,8 +387,8 @@ def parts(lab: Lab, results: Results) -> str:
     without: dict[str, AbstractContextManager] = {
         "nothing": nullcontext(),
         "reading several steps at once": patch.object(steps, "STEPS_PER_READ", 1),
-        "letting rows leave": patch.object(ModelRunner, "_most_live", lambda runner, rows: 0),
-        "pinned memory": patch.object(runner, "_on", lambda device, tensor: tensor.to(device)),
+        "letting rows leave": patch.object(DecodingSteps, "size", lambda steps, rows: sizes.rows[0]),
+        "pinned memory": patch.object(library, "_on", lambda device, tensor: tensor.to(device)),
         "pixels made on the device": patch.object(bench, "pixels_on", None),
     }
 

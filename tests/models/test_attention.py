@@ -1,102 +1,141 @@
-"""Grouped attention gives the results of attention with copied keys and values."""
+"""Attention to slots gives each row what attention to its own tokens alone gives."""
+
+import random
 
 import pytest
 import torch
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen3VLForConditionalGeneration
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import causal_mask_function
 
 from explorer.untrained import config_for, make_processor
 from roomscout.models.transformers import attention
-from roomscout.models.transformers.attention import additive_mask, grouped_sdpa, use_grouped_sdpa
+from roomscout.models.transformers.attention import NAME, Call, attend
+from roomscout.models.transformers.kv_cache import Pool, Row, cache_argument
+from roomscout.models.transformers.layers import SlotLayer, cache_layers
 from roomscout.models.transformers.shapes import ModelSizes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+CPU = torch.device("cpu")
+SIZE = 16
 
 
-class Layer(torch.nn.Module):
-    """The layer attributes that attention functions read."""
-
-    def __init__(self, groups):
-        super().__init__()
-        self.num_key_value_groups = groups
-        self.is_causal = True
-
-
-def states(rows, heads, key_heads, new, columns, seed=0):
-    draw = torch.Generator().manual_seed(seed)
-    query = torch.randn(rows, new, heads, 16, generator=draw).transpose(1, 2)
-    keys = torch.randn(2, rows, key_heads, columns + 7, 16, generator=draw)[:, :, :, :columns]
-    return query, keys[0], keys[1]
-
-
-def causal_mask(rows, new, columns):
-    """The causal mask of rows with r unused columns first, r being the row's index."""
-    causal = torch.ones(new, columns, dtype=torch.bool).tril(columns - new)
-    used = torch.arange(columns) >= torch.arange(rows)[:, None]
-    return (causal & used[:, None])[:, None]
+def call_of(rows, dtype=torch.float32, column_bytes=1):
+    return Call(*map(list, zip(*rows, strict=True)), CPU, dtype, column_bytes)
 
 
 @pytest.mark.parametrize(("heads", "key_heads"), [(8, 2), (4, 4), (6, 1)])
-@pytest.mark.parametrize(
-    ("new", "columns", "masked"),
-    [(1, 9, True), (5, 9, True), (9, 9, True), (1, 1, True), (1, 9, False), (9, 9, False)],
-)
-def test_grouped_attention_equals_attention_with_copied_keys(heads, key_heads, new, columns, masked):
-    query, key, value = states(4, heads, key_heads, new, columns)
-    mask = additive_mask(causal_mask(4, new, columns), torch.float32) if masked else None
-    group_size = heads // key_heads
-    allowed = causal_mask(4, new, columns) if masked else None
-    copied = [part.repeat_interleave(group_size, dim=1) for part in (key, value)]
-    expected = sdpa_attention_forward(Layer(1), query, *copied, allowed, scaling=0.3)[0]
-    grouped = grouped_sdpa(Layer(group_size), query, key, value, mask, scaling=0.3)[0]
-    assert grouped.shape == (4, new, heads, 16)
-    attends = torch.ones(4, new, dtype=torch.bool) if allowed is None else allowed[:, 0].any(dim=2)
-    torch.testing.assert_close(grouped[attends], expected[attends])
-
-
-def test_fully_masked_queries_stay_finite():
-    query, key, value = states(4, 8, 2, 9, 9)
-    mask = causal_mask(4, 9, 9)
-    mask[3] = False
-    for masked in (mask, additive_mask(mask, torch.float32)):
-        assert grouped_sdpa(Layer(4), query, key, value, masked, scaling=0.3)[0].isfinite().all()
-
-
-def test_a_forward_pass_builds_one_aligned_additive_mask(monkeypatch):
-    made = []
-    monkeypatch.setattr(attention, "additive_mask", lambda *args: made.append(additive_mask(*args)) or made[-1])
-    tokenizer = make_processor(1024).tokenizer
-    model = Qwen3VLForConditionalGeneration._from_config(config_for(tokenizer, ModelSizes(layers=3))).eval()
-    use_grouped_sdpa(model)
-    seen = []
-    monkeypatch.setattr(
-        attention,
-        "scaled_dot_product_attention",
-        lambda *args, **kwargs: seen.append(kwargs["attn_mask"]) or scaled_dot_product_attention(*args, **kwargs),
-    )
-    mask = torch.ones(2, 13, dtype=torch.long)
-    mask[1, :6] = 0
-    model(input_ids=torch.randint(10, 900, (2, 13)), attention_mask=mask)
-    assert len(made) == 1 and len(seen) == 3 * 2  # three layers, two query heads per key head
-    assert {each.data_ptr() for each in seen} == {made[0].data_ptr()}
-    assert made[0].dtype == torch.float32 and all(stride % 16 == 0 for stride in made[0].stride()[:-1])
-
-
-@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
-def test_grouped_attention_does_not_change_a_models_logits(kernel):
-    tokenizer = make_processor(1024).tokenizer
-    config = config_for(tokenizer, ModelSizes(heads=4, kv_heads=2))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_each_row_attends_to_its_own_tokens_alone(heads, key_heads, dtype):
+    """Slots in any order, rows of unlike length, one or several new tokens, and columns of others in between."""
+    draw = random.Random(heads)
     torch.manual_seed(0)
-    model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation=kernel).eval()
-    ids = torch.randint(10, 900, (2, 12))
-    mask = pad(torch.ones(2, 12, dtype=torch.long), (3, 0))
-    mask[1, :6] = 0
-    inputs = {"input_ids": pad(ids, (3, 0)), "attention_mask": mask}
-    with torch.inference_mode():
-        before = model(**inputs).logits
-        use_grouped_sdpa(model)
-        after = model(**inputs).logits
-    assert (model.config.text_config._attn_implementation == kernel) == (kernel == "eager")
-    torch.testing.assert_close(after[mask.bool()], before[mask.bool()])
-    assert after.isfinite().all(), "padding is multiplied by 0, which must not give NaN"
+    spans = set()
+    for case in range(60):
+        slots = draw.sample(range(9), draw.randint(1, 6))
+        slots = sorted(slots) if case % 2 else slots
+        counts = [1] * len(slots) if case % 3 else [draw.choice((1, 2, 5, 9)) for _ in slots]
+        starts = [draw.choice((0, 3, 20, 31)) for _ in slots]
+        layer = SlotLayer()
+        layer.rebuild([], 9, 48)
+        new = sum(counts)
+        query = torch.randn(1, new, heads, SIZE, dtype=dtype).transpose(1, 2)
+        call = call_of(list(zip(slots, starts, counts, strict=True)), dtype, draw.choice((1, 2**14)))
+        states = [torch.randn(1, key_heads, new, SIZE, dtype=dtype) for _ in range(2)]
+        with call.attending():
+            layer.update(*states)
+            for buffer in (layer.keys, layer.values):
+                for slot, start in zip(slots, starts, strict=True):
+                    buffer[slot, :start] = torch.randn(start, key_heads, SIZE, dtype=dtype)
+            made, _ = attend(torch.nn.Module(), query, layer.keys, layer.values, None, scaling=0.3)
+        assert made.shape == (1, new, heads, SIZE)
+        spans.add(len(call.spans) < len(slots))
+        at = 0
+        for slot, start, count in zip(slots, starts, counts, strict=True):
+            keys, values = (
+                buffer[slot, : start + count].transpose(0, 1).repeat_interleave(heads // key_heads, 0)
+                for buffer in (layer.keys, layer.values)
+            )
+            allowed = torch.ones(count, start + count, dtype=torch.bool).tril(start)
+            expected = scaled_dot_product_attention(
+                query[0, :, at : at + count], keys, values, attn_mask=allowed, scale=0.3
+            )
+            tolerance = {} if dtype == torch.float32 else {"atol": 0.02, "rtol": 0.02}
+            torch.testing.assert_close(made[0, at : at + count], expected.transpose(0, 1), **tolerance)
+            at += count
+    assert spans == {True, False}
+
+
+def test_new_tokens_go_behind_those_before_and_nowhere_else():
+    layer = SlotLayer()
+    layer.rebuild([], 4, 8)
+    call = call_of([(2, 3, 2), (0, 0, 1)])
+    with call.attending():
+        keys, values = layer.update(torch.ones(1, 2, 3, SIZE), 2 * torch.ones(1, 2, 3, SIZE))
+    written = torch.zeros(4, 8)
+    written[2, 3:5] = written[0, 0] = 1
+    assert torch.equal(keys[..., 0, 0], written) and torch.equal(values[..., 1, 5], 2 * written)
+    call = call_of([(2, 5, 1), (0, 1, 1)])
+    for column in (5, 6):
+        with call.attending():
+            layer.update(*(torch.ones(1, 2, 2, SIZE) for _ in range(2)))
+        written[2, column] = written[0, column - 4] = 1
+        call.advance()
+    assert torch.equal(layer.keys[..., 0, 0], written)
+
+
+def test_other_slots_and_columns_keep_what_rows_have():
+    layer = SlotLayer()
+    layer.rebuild([], 3, 4)
+    with call_of([(0, 0, 2), (2, 0, 3)]).attending():
+        layer.update(*(torch.randn(1, 2, 5, SIZE) for _ in range(2)))
+    before = layer.keys.clone()
+    layer.rebuild([(2, 3), (0, 2)], 5, 7)
+    assert layer.keys.shape == (5, 7, 2, SIZE)
+    assert torch.equal(layer.keys[0, :3], before[2, :3]) and torch.equal(layer.keys[1, :2], before[0, :2])
+    assert not layer.keys[0, 3:].any() and not layer.keys[2:].any()
+
+
+def test_neighbours_of_like_length_are_attended_to_together():
+    alike = call_of([(slot, 300 + slot, 1) for slot in range(8)], column_bytes=512)
+    assert [(span.rows, span.columns) for span in alike.spans] == [(8, 308)]
+    apart = call_of([(0, 300, 1), (1, 301, 1), (3, 302, 1)], column_bytes=512)
+    assert [span.slot for span in apart.spans] == [0, 3]
+    unlike = call_of([(0, 20, 1), (1, 4000, 1), (2, 4001, 1)], column_bytes=512)
+    assert [(span.rows, span.mask is None) for span in unlike.spans] == [(1, True), (2, False)]
+
+
+def test_attention_that_is_not_causal_alone_is_refused():
+    assert attention._no_mask(mask_function=causal_mask_function) is None
+    with pytest.raises(NotImplementedError, match="causal"):
+        attention._no_mask(mask_function=lambda *args: True)
+
+
+@torch.inference_mode()
+def test_a_packed_call_gives_a_models_own_logits():
+    tokenizer = make_processor(1024).tokenizer
+    torch.manual_seed(0)
+    config = config_for(tokenizer, ModelSizes(heads=4, kv_heads=2, layers=3))
+    model = Qwen3VLForConditionalGeneration._from_config(config).eval()
+    ids = [torch.randint(10, 900, (length,)) for length in (12, 5, 9)]
+    alone = [model(input_ids=row[None]).logits[0] for row in ids]
+    model.set_attn_implementation({"text_config": NAME})
+    pool = Pool(cache_layers(model.config), 2**30, 100, 1)
+    rows = [Row(None, slot=slot) for slot in (2, 0, 1)]
+    pool._rows = dict(enumerate(rows))
+    pool._rebuild(3, 256)
+    slots = [row.slot for row in rows]
+    made = [[] for _ in ids]
+    for starts, counts in (([0, 0, 0], [7, 1, 4]), ([7, 1, 4], [5, 4, 5])):
+        parts = [row[start : start + count] for row, start, count in zip(ids, starts, counts, strict=True)]
+        places = torch.cat([torch.arange(start, start + count) for start, count in zip(starts, counts, strict=True)])
+        with Call(slots, starts, counts, CPU, torch.float32, 1).attending():
+            logits = model(
+                input_ids=torch.cat(parts)[None],
+                position_ids=places.expand(3, 1, -1),
+                **{cache_argument(model): pool.cache},
+            ).logits[0]
+        for of_row, part in zip(made, logits.split(counts), strict=True):
+            of_row.append(part)
+    for of_row, expected in zip(made, alone, strict=True):
+        torch.testing.assert_close(torch.cat(of_row), expected)

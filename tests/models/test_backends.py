@@ -252,8 +252,8 @@ class TestStopping:
         assert ended == [0, 1]
 
     def test_the_call_goes_on_with_the_rows_that_still_reply(self):
-        stop = ReplyStop([7], 1, 4, 3, most_live=lambda rows: rows // 2)
-        assert stop(torch.tensor([[1, 7], [1, 2], [1, 7], [1, 3]]), None).tolist() == [True] * 4
+        stop = ReplyStop([7], 1, 4, 3)
+        assert stop(torch.tensor([[1, 7], [1, 2], [1, 7], [1, 3]]), None).tolist() == [True, False, True, False]
         assert stop.live == [1, 3]
         stop.keep([3, 1])
         assert stop(torch.tensor([[1, 3, 4], [1, 2, 5]]), None).tolist() == [False, False]

@@ -15,6 +15,7 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.attention import current_call
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import FAMILIES, family_of
@@ -217,8 +218,9 @@ class TestMemory:
             backend, refused = tiny.backend(), []
 
             def check(model, args, inputs, most=most, refused=refused):
-                if len(inputs["input_ids"]) > most:
-                    refused.append(len(inputs["input_ids"]))
+                rows = len(current_call().starts)
+                if rows > most:
+                    refused.append(rows)
                     raise torch.OutOfMemoryError("no memory is left")
 
             backend._runner._model.register_forward_pre_hook(check, with_kwargs=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import RoomScans, results, run_in_process, run_main
+from conftest import RoomScans, decoding, results, run_in_process, run_main
 from other_checkpoints import write_other
 from safetensors.torch import load_file, save_file
 from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
@@ -17,7 +17,6 @@ from roomscout.models import ModelError, ModelOptions, ReplyFormat
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.decoding import FiniteLogits
-from roomscout.models.transformers.steps import DecodingLoop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MOST = 12  # tokens of a reply
@@ -59,8 +58,7 @@ class Lab:
         head.weight = torch.nn.Parameter(head.weight.detach().clone())
         self.embeddings = self.model.get_input_embeddings().weight.data
         if path == "graphs":
-            self.backend._runner._loop = DecodingLoop(self.model, compiled=False, capture=lambda step: step)
-            self.backend._runner._steps = path
+            decoding(self.backend, capture=lambda step: lambda: step())
         self.form = ReplyFormat(grammar="root ::= [a-zA-Z ]{20,40}") if path == "constrained" else FORM
         self.conversations = []
         for number, asked in enumerate(["Where is the door?", "Ω?", "How large is it?"]):

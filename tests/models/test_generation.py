@@ -56,7 +56,7 @@ def test_neither_a_batch_nor_a_resume_changes_replies(checkpoint, loop):
 
 def test_the_repetition_penalty_is_that_of_transformers_also_where_ids_are_cached(checkpoint):
     backend, conversation = backend_of(checkpoint, 0.0, repetition_penalty=1.3), begin("q")
-    model, banned = backend._runner._model, backend._runner._suppress._ids.tolist()
+    model, banned = backend._runner._model, backend._runner._always[0]._ids.tolist()
     for turn in range(3):
         encoded = backend._encoder.encode(conversation)
         images, ids = list(map(backend._encoder.image_inputs, encoded.turns)), torch.tensor([encoded.ids])

@@ -1,74 +1,227 @@
-"""Grouped-query attention that neither copies keys and values for each query head nor converts the mask per layer."""
+"""Attention of a call's new tokens to the slots of their conversations: rows of unlike length, no masks, no padding."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from contextvars import ContextVar
+from dataclasses import dataclass
+from inspect import signature
+from itertools import accumulate
 from typing import Any
 
 import torch
+from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, GenerationConfig, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import causal_mask_function
 
-from roomscout.models.transformers.families.family import TEXT_CONFIG
+log = logging.getLogger(__name__)
 
-_NAME = "grouped_sdpa"
-# CUDA's memory-efficient kernel copies the mask in every call unless its strides are multiples of 16 elements.
-_MASK_ALIGNMENT = 16
-
-
-def use_grouped_sdpa(model: PreTrainedModel) -> None:
-    """Switch a model's text layers to `grouped_sdpa`, unless they use "eager": with a mask, transformers' "sdpa" copies
-    keys and values for each query head, in every layer of a prefill."""
-    if model.config.get_text_config()._attn_implementation not in ("eager", _NAME):
-        model.set_attn_implementation({TEXT_CONFIG: _NAME})
+NAME = "slots"
+PAGE = 256  # a slot is a page of flash attention, whose sizes are multiples of this
+SPLITS = 1  # of a row's keys on CUDA: with one, what a row attends to does not depend on the rest of its batch
+# On a CPU, another call of a kernel costs as much time as reading so many bytes of keys and values.
+_CALL_BYTES = 2**18
+_HALF = (torch.bfloat16, torch.float16)  # the data types of flash attention
+_TAKES_PAGES = "block_table" in signature(varlen_attn).parameters  # since PyTorch 2.12
 
 
-def additive_mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """0 where `allowed` (rows, 1, new columns, columns), else the minimum of `dtype`: -inf would make padding NaN."""
-    *shape, columns = allowed.shape
-    aligned = -(-columns // _MASK_ALIGNMENT) * _MASK_ALIGNMENT
-    mask = torch.zeros(*shape, aligned, dtype=dtype, device=allowed.device)[..., :columns]
-    return mask.masked_fill_(~allowed, torch.finfo(dtype).min)
+@dataclass(frozen=True)
+class Span:
+    """Rows of a call in neighbouring slots that one call of a kernel serves: one with several new tokens, or several
+    with one each."""
+
+    first: int  # its first token in the call
+    tokens: int
+    slot: int  # of its first row
+    rows: int
+    columns: int  # which it attends to, of each slot
+    mask: torch.Tensor | None
+    """0 or the least number, (1, 1, tokens, columns) or (rows, 1, 1, columns); None if all is attended to, or causally
+    from the first column."""
 
 
-def grouped_sdpa_mask(*, dtype: torch.dtype, **kwargs: Any) -> torch.Tensor | None:
-    """The additive mask for the arguments of transformers' `sdpa_mask`, None if causal masking suffices."""
-    allowed = sdpa_mask(**kwargs)
-    return None if allowed is None else additive_mask(allowed, dtype)
+class Call:
+    """New tokens of several rows, one row after the other: row i puts `counts[i]` tokens behind the first `starts[i]`
+    of slot `slots[i]`, token j of a conversation in column j. The last `idle` rows stand in for rows of a CUDA graph
+    that nobody needs: each attends to one column, and does not advance."""
+
+    def __init__(
+        self,
+        slots: Sequence[int],
+        starts: Sequence[int],
+        counts: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+        column_bytes: int,
+        idle: int = 0,
+    ) -> None:
+        self.starts = list(starts)
+        self.most_new = max(counts)
+        self._slots = list(slots)
+        self._counts = list(counts)
+        self._dtype = dtype
+        self._column_bytes = column_bytes
+        self._spans: list[Span] | None = None
+        self.is_varlen = takes_varlen(device, dtype)
+        working = len(slots) - idle
+        rows = list(zip(slots, starts, counts, strict=True))
+        ends = [start + count for _, start, count in rows[:working]] + [1] * idle
+        self.token_slots = torch.tensor([slot for slot, _, count in rows for _ in range(count)]).to(device)
+        self.token_columns = torch.tensor([start + new for _, start, count in rows for new in range(count)]).to(device)
+        self._steps = torch.tensor([1] * working + [0] * idle).to(device)
+        if self.is_varlen:
+            self.first = torch.tensor([0, *accumulate(counts)], dtype=torch.int32).to(device)
+            self.used = torch.tensor(ends, dtype=torch.int32).to(device)
+            self.table = torch.tensor(slots, dtype=torch.int32)[:, None].to(device)
+
+    def load(self, other: "Call") -> None:
+        """Take over what another call of as many rows has, in the same tensors, which a CUDA graph reads."""
+        self.starts = list(other.starts)
+        self._slots = list(other._slots)
+        self._spans = None
+        for name in ("token_slots", "token_columns", "_steps", *(("used", "table") if self.is_varlen else ())):
+            getattr(self, name).copy_(getattr(other, name))
+
+    def advance(self) -> None:
+        """Let each row of a call with one token each put the next one behind it."""
+        self.token_columns += self._steps
+        if self.is_varlen:
+            self.used += self._steps.int()
+        self.starts = [start + 1 for start in self.starts]
+        self._spans = None
+
+    @contextmanager
+    def attending(self) -> Iterator[None]:
+        """Inside this block, the cache's layers and `attend` serve this call."""
+        token = _CALL.set(self)
+        try:
+            yield
+        finally:
+            _CALL.reset(token)
+
+    @property
+    def spans(self) -> list[Span]:
+        """Its rows without flash attention: neighbours together as long as what is read in vain costs less than another
+        call of the kernel."""
+        if self._spans is None:
+            groups: list[list[int]] = []
+            vain = 0
+            for row, (slot, start, count) in enumerate(zip(self._slots, self.starts, self._counts, strict=True)):
+                if groups and self.most_new == count == 1 and slot == self._slots[row - 1] + 1:
+                    longest = max(self.starts[other] for other in groups[-1])
+                    vain += abs(start - longest) * (1 if start < longest else len(groups[-1]))
+                    if vain * self._column_bytes <= _CALL_BYTES * len(groups[-1]):
+                        groups[-1].append(row)
+                        continue
+                groups.append([row])
+                vain = 0
+            self._spans = [self._span(group) for group in groups]
+        return self._spans
+
+    def _span(self, rows: Sequence[int]) -> Span:
+        row = rows[0]
+        ends = [self.starts[each] + self._counts[each] for each in rows]
+        columns = max(ends)
+        tokens = sum(self._counts[each] for each in rows)
+        device = self.token_slots.device
+        allowed: torch.Tensor | None = None
+        if len(rows) > 1 and min(ends) < columns:
+            allowed = (torch.arange(columns) < torch.tensor(ends)[:, None])[:, None, None]
+        elif len(rows) == 1 and tokens > 1 and self.starts[row]:
+            allowed = torch.ones(tokens, columns, dtype=torch.bool).tril(columns - tokens)[None, None]
+        mask = None
+        if allowed is not None:
+            least = torch.finfo(self._dtype).min
+            mask = torch.zeros(allowed.shape, dtype=self._dtype).masked_fill_(~allowed, least).to(device)
+        return Span(sum(self._counts[:row]), tokens, self._slots[row], len(rows), columns, mask)
 
 
-def grouped_sdpa(
+_CALL: ContextVar[Call] = ContextVar("call")
+
+
+def current_call() -> Call:
+    """The call that is served now."""
+    return _CALL.get()
+
+
+def takes_varlen(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether flash attention serves rows of unlike length on this device."""
+    return device.type == "cuda" and dtype in _HALF
+
+
+@torch.compiler.disable
+def attend(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    attention_mask: None,
+    scaling: float | None = None,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
-    """A drop-in for transformers' `sdpa_attention_forward`: `query` (rows, heads, new columns, head size), `key` and
-    `value` (rows, key heads, columns, head size), `attention_mask` None or additive, (rows, 1, new columns, columns);
-    returns (rows, new columns, heads, head size). With a single new column, the query heads that share a key head are
-    passed as query columns; otherwise each query head of a group takes one SDPA call."""
+    """An attention function of transformers that serves the current call: `query` (rows, heads, new columns, head size)
+    has its tokens, row by row, `key` and `value` are all slots (slots, columns, key heads, head size). Returns (rows,
+    new columns, heads, head size)."""
     rows, heads, columns, size = query.shape
-    group_size = heads // key.shape[1]
-    if attention_mask is None or group_size == 1:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    grouped = query.reshape(rows, key.shape[1], group_size, columns, size)
-    attend = partial(
-        scaled_dot_product_attention, key=key, value=value, attn_mask=attention_mask, scale=kwargs.get("scaling")
-    )
-    if columns == 1:
-        attended = attend(grouped.squeeze(3))
-    else:
-        attended = torch.stack([attend(queries) for queries in grouped.unbind(2)], dim=2)
-    return attended.reshape(rows, heads, columns, size).transpose(1, 2).contiguous(), None
+    queries = query.transpose(1, 2).reshape(rows * columns, heads, size)
+    kernel = _flash if current_call().is_varlen else _by_spans
+    attended = kernel(current_call(), queries, key, value, scaling)
+    return attended.view(rows, columns, heads, value.shape[-1]), None
+
+
+def _flash(
+    call: Call, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None
+) -> torch.Tensor:
+    """Causal flash attention, (tokens, heads, head size); slots are pages, or ranges of columns before PyTorch 2.12."""
+    columns = keys.shape[1]
+    if _TAKES_PAGES:
+        attended = varlen_attn(
+            queries, keys, values, call.first, None, call.most_new, columns, scale=scale, window_size=(-1, 0),
+            enable_gqa=True, seqused_k=call.used, block_table=call.table, num_splits=SPLITS,
+        )  # fmt: skip
+        assert isinstance(attended, torch.Tensor), "nothing else was asked for"
+        return attended
+    starts = torch.nn.functional.pad(call.table[:, 0] * columns, (0, 1))
+    flat = keys.flatten(0, 1), values.flatten(0, 1)
+    return torch.ops.aten._flash_attention_forward(
+        queries, *flat, call.first, starts, call.most_new, columns, 0.0, True, False, scale=scale, seqused_k=call.used
+    )[0]
+
+
+def _by_spans(
+    call: Call, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None
+) -> torch.Tensor:
+    """Attention span by span, (tokens, heads, head size). Query heads that share a key head are columns of one."""
+    heads = queries.shape[1]
+    key_heads = keys.shape[2]
+    attended = []
+    for span in call.spans:
+        new = queries[span.first : span.first + span.tokens]
+        slots = slice(span.slot, span.slot + span.rows)
+        kept = [states[slots, : span.columns].transpose(1, 2) for states in (keys, values)]
+        if span.rows == span.tokens:
+            grouped = new.unflatten(1, (key_heads, heads // key_heads))
+            made = scaled_dot_product_attention(grouped, *kept, attn_mask=span.mask, scale=scale)
+            attended.append(made.flatten(1, 2))
+        else:
+            made = scaled_dot_product_attention(
+                new.transpose(0, 1)[None], *kept, attn_mask=span.mask, is_causal=span.mask is None, scale=scale,
+                enable_gqa=heads > key_heads,
+            )  # fmt: skip
+            attended.append(made[0].transpose(0, 1))
+    return torch.cat(attended)
+
+
+def _no_mask(*, mask_function: Callable[..., object], **kwargs: Any) -> None:
+    """The mask of transformers' layers; raises NotImplementedError for attention that is not causal."""
+    if mask_function is not causal_mask_function:
+        raise NotImplementedError("this model's attention is not causal alone")
 
 
 @contextmanager
-def inference_state(model: PreTrainedModel, settings: GenerationConfig, grouped: bool) -> Iterator[None]:
-    """Inside this block the model is in eval mode, its text layers use `grouped` attention, `generate()` reads
+def inference_state(model: PreTrainedModel, settings: GenerationConfig, to_slots: bool) -> Iterator[None]:
+    """Inside this block the model is in eval mode, its text layers attend `to_slots` or as they did, `generate()` reads
     `settings` instead of the model's own, and PyTorch's defaults that are slow or inexact for us are off in the whole
     process. Afterwards all of it is as before."""
     cudnn = torch.backends.cudnn
@@ -76,15 +229,15 @@ def inference_state(model: PreTrainedModel, settings: GenerationConfig, grouped:
     convolution = cudnn.conv.fp32_precision
     cudnn_attention = cuda.cudnn_sdp_enabled()
     training = [module for module in model.modules() if module.training]
-    text_config = model.config.get_text_config()
     own_settings = model.generation_config
+    text_config = model.config.get_text_config(decoder=True)
     attention = text_config._attn_implementation
     try:
         for module in training:
             module.training = False
         model.generation_config = settings
-        if grouped:
-            use_grouped_sdpa(model)
+        if to_slots:
+            _set_attention(model, NAME)
         if model.device.type == "cuda":
             # On Hopper, PyTorch prefers cuDNN attention, which builds a plan for every new shape: each decoding step
             # would need one, because it attends to one more column than the last.
@@ -99,8 +252,15 @@ def inference_state(model: PreTrainedModel, settings: GenerationConfig, grouped:
             module.training = True
         model.generation_config = own_settings
         if text_config._attn_implementation != attention:
-            model.set_attn_implementation({TEXT_CONFIG: attention})
+            _set_attention(model, attention)
 
 
-AttentionInterface.register(_NAME, grouped_sdpa)
-AttentionMaskInterface.register(_NAME, grouped_sdpa_mask)
+def _set_attention(model: PreTrainedModel, name: str) -> None:
+    """Let the text layers of a model use this attention function."""
+    text_config = model.config.get_text_config(decoder=True)
+    parts = [part for part in model.config.sub_configs if getattr(model.config, part, None) is text_config]
+    model.set_attn_implementation(dict.fromkeys(parts, name) if parts else name)
+
+
+AttentionInterface.register(NAME, attend)
+AttentionMaskInterface.register(NAME, _no_mask)

@@ -31,8 +31,7 @@ class RowReply:
 
 class ReplyStop(StoppingCriteria):
     """Stops a row at an end token, at `most_tokens`, or where its logits are not `finite`; `ended` is then called with
-    its place in it. Once at most `most_live` of so many rows still reply, it stops all: `keep` those, and the call can
-    go on with them alone."""
+    its place in it."""
 
     def __init__(
         self,
@@ -41,7 +40,6 @@ class ReplyStop(StoppingCriteria):
         rows: int,
         most_tokens: int,
         ended: Callable[[int], None] = lambda row: None,
-        most_live: Callable[[int], int] = lambda rows: 0,
         finite: "FiniteLogits | None" = None,
     ) -> None:
         self._finite = finite
@@ -52,7 +50,6 @@ class ReplyStop(StoppingCriteria):
         self._columns = prompt_columns
         self._most_tokens = most_tokens
         self._ended = ended
-        self._most_live = most_live
         self._open = set(self._rows)
 
     def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.BoolTensor:
@@ -81,8 +78,7 @@ class ReplyStop(StoppingCriteria):
                     self._open.remove(row)
                     self._ended(row)
                     break
-        over = len(self._open) <= self._most_live(len(self._rows))
-        return torch.tensor([over or row not in self._open for row in self._rows], device=input_ids.device)
+        return torch.tensor([row not in self._open for row in self._rows], device=input_ids.device)
 
     @property
     def live(self) -> list[int]:
@@ -123,6 +119,14 @@ class FiniteLogits(LogitsProcessor):
         """How many tokens of each row were chosen by finite logits; waits for the device."""
         return self._tokens.tolist()
 
+    def move_to(self, other: "FiniteLogits") -> None:
+        """Go on in the first rows of another, which a CUDA graph counts in."""
+        rows = len(self._sound)
+        other._sound[:rows] = self._sound
+        other._tokens[:rows] = self._tokens
+        self._sound = other._sound[:rows]
+        self._tokens = other._tokens[:rows]
+
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows of the call, in this order."""
         self._sound = self._sound[rows]
@@ -141,7 +145,7 @@ class RecordedLogprobs(LogitsProcessor):
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """`scores` (rows, vocabulary) as `processors` leave them."""
         logprobs = scores.float().log_softmax(dim=1)  # a copy: processors may change `scores`
-        scores = self._processors(input_ids, scores)
+        scores = processed(self._processors, input_ids, scores)
         self._rows = self._rows or range(len(scores))
         self._steps.append((self._rows, logprobs.gather(1, scores.argmax(dim=1, keepdim=True))))
         return scores
@@ -211,6 +215,15 @@ class RowSampling(LogitsProcessor):
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows of the call, in this order."""
         self._generators = [self._generators[row] for row in rows]
+
+
+def processed(
+    processors: LogitsProcessorList, input_ids: torch.LongTensor, scores: torch.FloatTensor
+) -> torch.FloatTensor:
+    """What the processors make of `scores` (rows, vocabulary); transformers would look at their signatures each time."""
+    for processor in processors:
+        scores = processor(input_ids, scores)
+    return scores
 
 
 def keep_rows(processors: LogitsProcessorList, rows: Sequence[int]) -> None:

@@ -1,239 +1,165 @@
 """What the layers of a language model keep of earlier tokens: keys and values of each, or a state after the last."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy as np
 import torch
-from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedConfig
-from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, LinearAttentionLayer
+from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
-# Without a planned length, a growing buffer gets this many spare columns or a quarter of its size, whichever is more:
-# it is then copied only every other turn.
-SPARE = 64
+from roomscout.models.transformers.attention import current_call
 
 STATES = {"linear_attention", "conv"}  # the types of layers that keep a state
-INDEXED = ("qwen4_exp", "qwen4_exp_text")  # models whose indexed layers reply the same when their cache is reused
-KeptLayer: TypeAlias = "GrowingLayer | StateLayer"  # one layer's cache for the rows of a batch
-RowSource = tuple["KeptLayer", int, torch.Tensor]  # a batch's layer, a row's index in it, and its tokens' columns
+KeptLayer: TypeAlias = "SlotLayer | StateLayer"  # what one layer keeps of all conversations
 
 
-class GrowingLayer(DynamicLayer):
-    """One layer's keys and values, (rows, heads, columns, head size) each, appended in place to buffers of `planned`
-    columns, which grow if they must; transformers' DynamicLayer copies all columns for each token."""
+class SlotLayer(DynamicLayer):
+    """One layer's keys and values of all conversations, (slots, columns, key heads, head size) each. What a call writes
+    and attends to says the call; a column that no token has been put into, or whose token is forgotten, is not read."""
 
     is_initialized: bool
 
-    def __init__(self, planned: int = 0) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._planned = planned
-        self._buffers: list[torch.Tensor] = []
-        self._rows: int | None = None
-
-    def take(self, sources: Sequence[RowSource | None]) -> None:
-        """Become a copy of these rows, right-aligned, with buffers of at least the planned columns."""
-        cached = [(row, source) for row, source in enumerate(sources) if source is not None]
-        if not cached:
-            return
-        width = max(len(columns) for _, (_, _, columns) in cached)
-        for kind in ("keys", "values"):
-            states = [getattr(layer, kind) for _, (layer, _, _) in cached]
-            _, heads, _, size = states[0].shape
-            buffer = states[0].new_zeros(len(sources), heads, max(width, self._planned), size)
-            for (row, (_, index, columns)), of_batch in zip(cached, states, strict=True):
-                buffer[row, :, width - len(columns) : width] = of_batch[index].index_select(1, columns)
-            self._buffers.append(buffer)
-        self.lazy_initialization(*self._buffers)
-        self._set_views(width)
+        self.slots = 0
+        self.columns = 0
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append columns, (rows, heads, new columns, head size) each; returns all keys and all values."""
-        used = self.get_seq_length()
-        columns = used + key_states.shape[-2]
+        """Put a call's new tokens, (rows, key heads, new columns, head size) each, into their columns; returns all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._buffers = [key_states[:, :, :0], value_states[:, :, :0]]
-        for buffer, states in zip(self.reserve(columns), (key_states, value_states), strict=True):
-            buffer[:, :, used:columns] = states
-        self._set_views(columns)
+            self.keys = self._empty(key_states)
+            self.values = self._empty(value_states)
+        call = current_call()
+        for buffer, states in ((self.keys, key_states), (self.values, value_states)):
+            assert buffer is not None, "the layer has been initialized"
+            buffer[call.token_slots, call.token_columns] = states.transpose(1, 2).flatten(0, 1)
         return self.keys, self.values
 
-    def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The key and value buffers, grown to this many columns, to write behind the used ones before `set_length`.
-        Unused columns are finite: masked ones must contribute exactly 0. Only one of keys and values is held twice."""
-        used = self.get_seq_length()
-        for kind, buffer in enumerate(self._buffers):
-            if buffer.shape[2] < columns:
-                capacity = self._planned if columns <= self._planned else columns + max(SPARE, columns // 4)
-                rows, heads, _, size = buffer.shape
-                self._buffers[kind] = buffer.new_zeros(rows, heads, capacity, size)
-                self._buffers[kind][:, :, :used] = buffer[:, :, :used]
-        self._set_views(used)
-        return self._buffers[0][: self._rows], self._buffers[1][: self._rows]
+    def get_seq_length(self) -> int:
+        """How many tokens are before the new ones, in the longest row."""
+        return max(current_call().starts)
 
-    def reorder(self, order: Sequence[int]) -> None:
-        """Move rows in place: the one with index `order[i]` becomes row i."""
-        moved = [row for row, former in enumerate(order) if row != former]
-        used = [buffer[:, :, : self.get_seq_length()] for buffer in self._buffers]
-        for view, rows in zip(used, [view[[order[row] for row in moved]] for view in used], strict=True):
-            view[moved] = rows
-
-    def use(self, rows: int | None) -> None:
-        """Use the first `rows` alone, until all are used again (None)."""
-        self._rows = rows
-        if self.is_initialized:
-            self._set_views(self.get_seq_length())
-
-    def set_length(self, columns: int) -> None:
-        """Use exactly the first `columns` of the buffers; 0 frees the buffers."""
-        if not self.is_initialized:
-            return
-        if columns == 0:
+    def rebuild(self, rows: Sequence[tuple[int, int]], slots: int, columns: int) -> None:
+        """Have so many slots and columns: the first slots are copies of `rows`, each a slot and its tokens."""
+        self.slots = slots
+        self.columns = columns
+        if not rows or not self.is_initialized:
             self.is_initialized = False
-            self._buffers, self.keys, self.values = [], None, None
-        else:
-            self._set_views(columns)
+            self.keys = self.values = None
+            return
+        for kind in ("keys", "values"):  # one of both is held twice
+            former = getattr(self, kind)
+            setattr(self, kind, self._empty(former.transpose(1, 2)))
+            for place, (slot, tokens) in enumerate(rows):
+                getattr(self, kind)[place, :tokens] = former[slot, :tokens]
+
+    def clean(self, slot: int) -> None:
+        """Forget numbers that are not finite: columns that a mask excludes must be finite, too."""
+        for buffer in (self.keys, self.values):
+            if buffer is not None:
+                buffer[slot] = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory allocated, spare columns included."""
-        return sum(buffer.nbytes for buffer in self._buffers)
+        """Bytes of memory allocated."""
+        return sum(buffer.nbytes for buffer in (self.keys, self.values) if buffer is not None)
 
-    def _set_views(self, columns: int) -> None:
-        self.keys, self.values = (buffer[: self._rows, :, :columns] for buffer in self._buffers)
-
-
-class IndexedLayer(GrowingLayer, DynamicIndexedLayer):
-    """A layer that attends to the tokens that an indexer chooses: also the indexer's keys (rows, columns, size), and in
-    the first such layer the positions of all tokens (axes, rows, columns)."""
-
-    indexer_keys: torch.Tensor | None
-    indexer_position_ids: torch.Tensor | None
-
-    def take(self, sources: Sequence[RowSource | None]) -> None:
-        """Become a copy of these rows, of which all or none have tokens."""
-        super().take(sources)
-        cached = [source for source in sources if source is not None]
-        keys = list[torch.Tensor]()
-        places = list[torch.Tensor]()
-        width = max((len(columns) for _, _, columns in cached), default=0)
-        for layer, index, columns in cached:
-            assert isinstance(layer, IndexedLayer) and layer.indexer_keys is not None
-            before = width - len(columns)
-            keys.append(pad(layer.indexer_keys[index, columns], (0, 0, before, 0)))
-            if layer.indexer_position_ids is not None:
-                places.append(pad(layer.indexer_position_ids[:, index, columns], (before, 0)))
-        self.is_indexer_initialized = bool(keys)
-        self.indexer_keys = torch.stack(keys) if keys else None
-        self.indexer_position_ids = torch.stack(places, dim=1) if places else None
-
-    def set_length(self, columns: int) -> None:
-        """Use exactly the first `columns`; 0 frees all."""
-        super().set_length(columns)
-        self.is_indexer_initialized &= columns > 0
-        keys = self.indexer_keys
-        places = self.indexer_position_ids
-        self.indexer_keys = keys[:, :columns] if keys is not None and columns else None
-        self.indexer_position_ids = places[..., :columns] if places is not None and columns else None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory allocated, those of the indexer included."""
-        held = [self.indexer_keys, self.indexer_position_ids]
-        return super().nbytes + sum(tensor.nbytes for tensor in held if tensor is not None)
+    def _empty(self, like: torch.Tensor) -> torch.Tensor:
+        """Zeros for keys or values like these (..., key heads, columns, head size). On a CPU, where kernels read a head
+        at once, heads come before columns in memory; flash attention reads pages."""
+        heads, _, size = like.shape[-3:]
+        if like.device.type == "cuda":
+            return like.new_zeros(self.slots, self.columns, heads, size)
+        numbers = self.slots * heads * self.columns * size
+        zeros = torch.from_numpy(np.zeros(numbers * like.itemsize, np.uint8))  # which the system clears once it is used
+        return zeros.view(like.dtype).view(self.slots, heads, self.columns, size).transpose(1, 2)
 
 
 class StateLayer(LinearAttentionLayer):
-    """The states of linear attention or of a short convolution, (rows, ...) each, after the last token. No token can be
-    taken out of a state: what must not lose it is protected by a copy."""
+    """The states of linear attention or of a short convolution, (rows, ...) each: those of a call's rows, and those
+    `kept` of each slot (slots, ...), after its last token. No token can be taken out of a state."""
 
-    def __init__(self, states: int, planned: int = 0) -> None:
+    _KINDS = ("conv_states", "recurrent_states")
+
+    def __init__(self, states: int) -> None:
         super().__init__(number_of_states=states)
-        self._before: dict[str, dict] | None = None
+        self.slots = 0
+        self.kept: dict[tuple[str, int], torch.Tensor] = {}
 
-    def take(self, sources: Sequence[RowSource | None]) -> None:
-        """Become a copy of these rows, of which all or none have tokens."""
-        rows = [(source[0], source[1]) for source in sources if source is not None]
-        if not rows:
-            return
-        first = rows[0][0]
-        assert isinstance(first, StateLayer) and len(rows) == len(sources), "all rows have states, or none"
-        self.__dict__.update(first._facts(), dtype=first.dtype, device=first.device)
-        for name in ("conv_states", "recurrent_states"):
-            for number, state in getattr(first, name).items():
-                if state is not None:
-                    getattr(self, name)[number] = torch.stack(
-                        [getattr(layer, name)[number][row] for layer, row in rows]
-                    )
+    def begin(self, slots: Sequence[int] | None) -> None:
+        """Let a call go on from what is kept of its slots, or without a state (None)."""
+        self.use({} if slots is None else {name: states[list(slots)] for name, states in self.kept.items()})
 
-    def protect(self) -> None:
-        """Prepare a call that may fail, or that is not kept: let it change a copy of the states."""
-        self._before = self._facts()
-        for states in (self.conv_states, self.recurrent_states):
-            states.update({number: state.clone() for number, state in states.items() if state is not None})
+    def use(self, states: dict[tuple[str, int], torch.Tensor]) -> None:
+        """Let a call go on from these states."""
+        for kind in self._KINDS:
+            for number in range(self.number_of_states):
+                state = states.get((kind, number))
+                getattr(self, kind)[number] = state
+                getattr(self, f"is_{kind}_initialized")[number] = state is not None
+                self.has_previous_state[number] = bool(states)
 
-    def keep(self) -> None:
-        """Keep what a call has added."""
-        self._before = None
+    @property
+    def states(self) -> dict[tuple[str, int], torch.Tensor]:
+        """The states of a call's rows."""
+        named = [(kind, number) for kind in self._KINDS for number in range(self.number_of_states)]
+        found = {(kind, number): getattr(self, kind)[number] for kind, number in named}
+        return {name: state for name, state in found.items() if state is not None}
 
-    def reorder(self, order: Sequence[int]) -> None:
-        """Move rows: the one with index `order[i]` becomes row i, also before the last call."""
-        for values in (vars(self), self._before or {}):
-            for states in (values.get("conv_states", {}), values.get("recurrent_states", {})):
-                known = {number: state for number, state in states.items() if state is not None}
-                states.update({number: state[order[: len(state)]] for number, state in known.items()})
+    def keep(self, slots: Sequence[int]) -> None:
+        """Keep the states of a call's rows in these slots."""
+        for name, state in self.states.items():
+            if name not in self.kept:
+                self.kept[name] = state.new_zeros(self.slots, *state.shape[1:])
+            self.kept[name][list(slots)] = state
 
-    def use(self, rows: int | None) -> None:
-        """Use the first `rows` alone, until the call is undone, which brings back all."""
-        if rows is not None:
-            for states in (self.conv_states, self.recurrent_states):
-                states.update({number: state[:rows] for number, state in states.items() if state is not None})
+    def rebuild(self, rows: Sequence[tuple[int, int]], slots: int, columns: int) -> None:
+        """Have so many slots: the first ones are copies of `rows`, each a slot and its tokens."""
+        self.slots = slots
+        former = self.kept
+        self.kept = {}
+        self.use({})
+        for name, states in former.items() if rows else ():
+            self.kept[name] = states.new_zeros(slots, *states.shape[1:])
+            self.kept[name][: len(rows)] = states[[slot for slot, _ in rows]]
 
-    def set_length(self, columns: int) -> None:
-        """Return to the states from before the last call, if it was not kept."""
-        self.__dict__.update(self._before or {}, _before=None)
-
-    def _facts(self) -> dict[str, dict]:
-        """The states and what is known of each, by the names of the attributes."""
-        own = vars(self).items()
-        return {name: dict(value) for name, value in own if isinstance(value, dict) and name != "_before"}
+    def clean(self, slot: int) -> None:
+        """Nothing: a state is replaced as a whole."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the states."""
-        held = [self.conv_states, self.recurrent_states]
-        return sum(state.nbytes for states in held for state in states.values() if state is not None)
+        """Bytes of the states that are kept."""
+        return sum(state.nbytes for state in self.kept.values())
 
 
-def layer_makers(config: PreTrainedConfig) -> list[Callable[[int], KeptLayer]] | None:
-    """For each layer of a model's language model what makes its cache with buffers of `planned` columns, by the layers
-    of transformers' own cache; None if one of them is of another kind, such as a sliding window."""
+def cache_layers(config: PreTrainedConfig) -> list[KeptLayer] | None:
+    """What the layers of a model's language model keep, by the layers of transformers' own cache; None if one of them
+    is of another kind, such as a sliding window."""
     text = config.get_text_config(decoder=True)
-    makers = list[Callable[[int], KeptLayer]]()
+    kept = list[KeptLayer]()
     try:
         layers = DynamicCache(config=text).layers
     except (AttributeError, KeyError):  # a kind of layer that is registered with the model alone
         return None
     for layer in layers:
         if type(layer) is DynamicLayer:
-            makers.append(GrowingLayer)
-        elif type(layer) is DynamicIndexedLayer and text.model_type in INDEXED:
-            makers.append(IndexedLayer)
+            kept.append(SlotLayer())
         elif type(layer) is LinearAttentionLayer:
-            makers.append(partial(StateLayer, layer.number_of_states))
+            kept.append(StateLayer(layer.number_of_states))
         else:
             return None
-    return None if getattr(text, "cross_attention_layers", None) else makers
+    return None if getattr(text, "cross_attention_layers", None) else kept
 
 
 def why_recomputed(config: PreTrainedConfig) -> str | None:
     """Why each turn recomputes all, to complete "every turn is recomputed: ..."; None if cached layers are reused."""
     if not getattr(config.get_text_config(decoder=True), "use_cache", True):
         return "its configuration has use_cache false"
-    if layer_makers(config) is None:
+    if cache_layers(config) is None:
         return "it has layers, such as those with a sliding window, whose cache is not reused"
     return None
 
