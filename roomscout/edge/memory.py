@@ -189,8 +189,7 @@ class Planner:
         settings = self.settings
         episodes = self.questions.episodes
         budget = max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE))
-        copies = 2 if settings.anytime and model.state_bytes else 1  # alternatives run on copies beside states
-        question = copies * model.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.state_bytes
+        question = model.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.state_bytes
         fitting = fitting_batch(budget, question, min(settings.max_batch_size, episodes))
         size = fitting if settings.batch_size == "auto" else settings.batch_size
         why = f"{batch_words(size, episodes)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"

@@ -9,6 +9,7 @@ from transformers import Qwen3VLForConditionalGeneration
 from transformers.masking_utils import causal_mask_function
 
 from explorer.untrained import config_for, make_processor
+from roomscout.models import ModelError
 from roomscout.models.transformers import attention
 from roomscout.models.transformers.attention import NAME, Call, attend
 from roomscout.models.transformers.kv_cache import Pool, Row, cache_argument
@@ -107,8 +108,10 @@ def test_neighbours_of_like_length_are_attended_to_together():
 
 def test_attention_that_is_not_causal_alone_is_refused():
     assert attention._no_mask(mask_function=causal_mask_function) is None
-    with pytest.raises(NotImplementedError, match="causal"):
+    with pytest.raises(ModelError, match="has a mask of its own, and"):
         attention._no_mask(mask_function=lambda *args: True)
+    with pytest.raises(ModelError, match="its attention has softcap"):
+        attend(torch.nn.Module(), *[torch.zeros(1, 1, 1, SIZE)] * 3, None, softcap=30.0)
 
 
 @torch.inference_mode()

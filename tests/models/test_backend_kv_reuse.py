@@ -319,7 +319,7 @@ class TestMemory:
 @pytest.mark.parametrize("seed", range(3))
 def test_replies_equal_re_encoding_under_any_schedule(checkpoint, plain, seed):
     draw = random.Random(seed)
-    limit = draw.choice([None, None, 200_000])
+    limit = draw.choice([None, None, 600_000])
     backend, lengths = reusing(checkpoint, kv_cache_bytes=limit), set()
     active = [begin(n, words=draw.randint(1, 30)) for n in range(4)]
     started, reused = 4, 0

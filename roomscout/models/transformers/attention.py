@@ -10,10 +10,13 @@ from itertools import accumulate
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, GenerationConfig, PreTrainedModel
 from transformers.masking_utils import causal_mask_function
+
+from roomscout.models import ModelError
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +25,8 @@ PAGE = 256  # a slot is a page of flash attention, whose sizes are multiples of 
 SPLITS = 1  # of a row's keys on CUDA: with one, what a row attends to does not depend on the rest of its batch
 # On a CPU, another call of a kernel costs as much time as reading so many bytes of keys and values.
 _CALL_BYTES = 2**18
+# Not cuDNN's, which PyTorch prefers on Hopper, and which builds a plan for every new shape, such as a longer row.
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _HALF = (torch.bfloat16, torch.float16)  # the data types of flash attention
 _TAKES_PAGES = "block_table" in signature(varlen_attn).parameters  # since PyTorch 2.12
 
@@ -62,7 +67,8 @@ class Call:
         self._counts = list(counts)
         self._dtype = dtype
         self._column_bytes = column_bytes
-        self._spans: list[Span] | None = None
+        self._groups: list[list[int]] = []
+        self._spans: list[Span] = []
         self.is_varlen = takes_varlen(device, dtype)
         working = len(slots) - idle
         rows = list(zip(slots, starts, counts, strict=True))
@@ -79,7 +85,8 @@ class Call:
         """Take over what another call of as many rows has, in the same tensors, which a CUDA graph reads."""
         self.starts = list(other.starts)
         self._slots = list(other._slots)
-        self._spans = None
+        self._groups = []
+        self._spans = []
         for name in ("token_slots", "token_columns", "_steps", *(("used", "table") if self.is_varlen else ())):
             getattr(self, name).copy_(getattr(other, name))
 
@@ -89,7 +96,7 @@ class Call:
         if self.is_varlen:
             self.used += self._steps.int()
         self.starts = [start + 1 for start in self.starts]
-        self._spans = None
+        self._spans = []
 
     @contextmanager
     def attending(self) -> Iterator[None]:
@@ -104,36 +111,36 @@ class Call:
     def spans(self) -> list[Span]:
         """Its rows without flash attention: neighbours together as long as what is read in vain costs less than another
         call of the kernel."""
-        if self._spans is None:
-            groups: list[list[int]] = []
-            vain = 0
-            for row, (slot, start, count) in enumerate(zip(self._slots, self.starts, self._counts, strict=True)):
-                if groups and self.most_new == count == 1 and slot == self._slots[row - 1] + 1:
-                    longest = max(self.starts[other] for other in groups[-1])
-                    vain += abs(start - longest) * (1 if start < longest else len(groups[-1]))
-                    if vain * self._column_bytes <= _CALL_BYTES * len(groups[-1]):
-                        groups[-1].append(row)
-                        continue
-                groups.append([row])
-                vain = 0
-            self._spans = [self._span(group) for group in groups]
+        if not self._groups:
+            for row, slot in enumerate(self._slots):
+                if row and slot == self._slots[row - 1] + 1 and self._is_cheap([*self._groups[-1], row]):
+                    self._groups[-1].append(row)
+                else:
+                    self._groups.append([row])
+        if not self._spans:
+            self._spans = [self._span(group) for group in self._groups]
         return self._spans
+
+    def _is_cheap(self, rows: Sequence[int]) -> bool:
+        lengths = [self.starts[row] for row in rows]
+        vain = len(rows) * max(lengths) - sum(lengths)
+        return self.most_new == 1 and vain * self._column_bytes <= _CALL_BYTES * (len(rows) - 1)
 
     def _span(self, rows: Sequence[int]) -> Span:
         row = rows[0]
-        ends = [self.starts[each] + self._counts[each] for each in rows]
-        columns = max(ends)
+        ends = torch.tensor([self.starts[each] + self._counts[each] for each in rows])
+        columns = int(ends.max())
         tokens = sum(self._counts[each] for each in rows)
-        device = self.token_slots.device
-        allowed: torch.Tensor | None = None
-        if len(rows) > 1 and min(ends) < columns:
-            allowed = (torch.arange(columns) < torch.tensor(ends)[:, None])[:, None, None]
-        elif len(rows) == 1 and tokens > 1 and self.starts[row]:
+        if len(rows) == 1:
             allowed = torch.ones(tokens, columns, dtype=torch.bool).tril(columns - tokens)[None, None]
+            masked = tokens > 1 and self.starts[row] > 0
+        else:
+            allowed = (torch.arange(columns) < ends[:, None])[:, None, None]
+            masked = len(set(ends.tolist())) > 1
         mask = None
-        if allowed is not None:
-            least = torch.finfo(self._dtype).min
-            mask = torch.zeros(allowed.shape, dtype=self._dtype).masked_fill_(~allowed, least).to(device)
+        if masked:
+            mask = torch.zeros(allowed.shape, dtype=self._dtype)
+            mask = mask.masked_fill_(~allowed, torch.finfo(self._dtype).min).to(self.token_slots.device)
         return Span(sum(self._counts[:row]), tokens, self._slots[row], len(rows), columns, mask)
 
 
@@ -162,7 +169,10 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """An attention function of transformers that serves the current call: `query` (rows, heads, new columns, head size)
     has its tokens, row by row, `key` and `value` are all slots (slots, columns, key heads, head size). Returns (rows,
-    new columns, heads, head size)."""
+    new columns, heads, head size). Raises ModelError for what is more than causal attention."""
+    others = [name for name in ("softcap", "s_aux", "sliding_window") if kwargs.get(name) is not None]
+    if others:
+        raise _not_causal(f"its attention has {others[0]}")
     rows, heads, columns, size = query.shape
     queries = query.transpose(1, 2).reshape(rows * columns, heads, size)
     kernel = _flash if current_call().is_varlen else _by_spans
@@ -177,7 +187,7 @@ def _flash(
     columns = keys.shape[1]
     if _TAKES_PAGES:
         attended = varlen_attn(
-            queries, keys, values, call.first, None, call.most_new, columns, scale=scale, window_size=(-1, 0),
+            queries, keys, values, call.first, call.first, call.most_new, columns, scale=scale, window_size=(-1, 0),
             enable_gqa=True, seqused_k=call.used, block_table=call.table, num_splits=SPLITS,
         )  # fmt: skip
         assert isinstance(attended, torch.Tensor), "nothing else was asked for"
@@ -214,9 +224,13 @@ def _by_spans(
 
 
 def _no_mask(*, mask_function: Callable[..., object], **kwargs: Any) -> None:
-    """The mask of transformers' layers; raises NotImplementedError for attention that is not causal."""
+    """The mask of transformers' layers; raises ModelError for attention that is not causal."""
     if mask_function is not causal_mask_function:
-        raise NotImplementedError("this model's attention is not causal alone")
+        raise _not_causal("its attention has a mask of its own")
+
+
+def _not_causal(what: str) -> ModelError:
+    return ModelError(f"{what}, and a reply that goes on from cached keys and values needs causal attention alone")
 
 
 @contextmanager
@@ -224,34 +238,23 @@ def inference_state(model: PreTrainedModel, settings: GenerationConfig, to_slots
     """Inside this block the model is in eval mode, its text layers attend `to_slots` or as they did, `generate()` reads
     `settings` instead of the model's own, and PyTorch's defaults that are slow or inexact for us are off in the whole
     process. Afterwards all of it is as before."""
-    cudnn = torch.backends.cudnn
-    cuda = torch.backends.cuda
-    convolution = cudnn.conv.fp32_precision
-    cudnn_attention = cuda.cudnn_sdp_enabled()
-    training = [module for module in model.modules() if module.training]
-    own_settings = model.generation_config
-    text_config = model.config.get_text_config(decoder=True)
-    attention = text_config._attn_implementation
+    attention = model.config.get_text_config(decoder=True)._attn_implementation
+    changes: list[tuple[Any, str, object]] = [(model, "generation_config", settings)]
+    changes += [(module, "training", False) for module in model.modules() if module.training]
+    if model.dtype == torch.float32:  # cuDNN would round the patch embedding's convolution to TF32's 10 bits
+        changes.append((torch.backends.cudnn.conv, "fp32_precision", "ieee"))
+    former = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     try:
-        for module in training:
-            module.training = False
-        model.generation_config = settings
+        for owner, name, value in changes:
+            setattr(owner, name, value)
         if to_slots:
             _set_attention(model, NAME)
-        if model.device.type == "cuda":
-            # On Hopper, PyTorch prefers cuDNN attention, which builds a plan for every new shape: each decoding step
-            # would need one, because it attends to one more column than the last.
-            cuda.enable_cudnn_sdp(False)
-        if model.dtype == torch.float32:  # cuDNN would round the patch embedding's convolution to TF32's 10 bits
-            cudnn.conv.fp32_precision = "ieee"
-        yield
+        with sdpa_kernel(_KERNELS):
+            yield
     finally:
-        cuda.enable_cudnn_sdp(cudnn_attention)
-        cudnn.conv.fp32_precision = convolution
-        for module in training:
-            module.training = True
-        model.generation_config = own_settings
-        if text_config._attn_implementation != attention:
+        for owner, name, value in former:
+            setattr(owner, name, value)
+        if to_slots:
             _set_attention(model, attention)
 
 

@@ -137,8 +137,8 @@ class TransformersBackend(EarlyBackend):
         """See EarlyBackend; raises the errors of `generate`."""
         from roomscout.models.transformers.decoding import with_thought
 
-        if len({conversation.key for conversation in conversations}) < len(conversations):
-            raise ValueError("a batch contains the same conversation twice")
+        if len({(conversation.origin or conversation).key for conversation in conversations}) < len(conversations):
+            raise ValueError("a batch contains the same conversation twice, or one beside its alternative")
         if not conversations:
             return
         with self._lock:

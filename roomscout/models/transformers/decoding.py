@@ -220,7 +220,7 @@ class RowSampling(LogitsProcessor):
 def processed(
     processors: LogitsProcessorList, input_ids: torch.LongTensor, scores: torch.FloatTensor
 ) -> torch.FloatTensor:
-    """What the processors make of `scores` (rows, vocabulary); transformers would look at their signatures each time."""
+    """What the processors make of `scores` (rows, vocabulary); transformers reads their signatures each time."""
     for processor in processors:
         scores = processor(input_ids, scores)
     return scores

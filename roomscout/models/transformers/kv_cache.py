@@ -16,6 +16,9 @@ from roomscout.models.transformers.layers import KeptLayer, SlotLayer, StateLaye
 
 log = logging.getLogger(__name__)
 
+# With graphs, the CPU reads so many tokens of each row at once: a reply ends up to 3 steps before that is noticed.
+STEPS_PER_READ = 4
+
 
 def cache_argument(model: torch.nn.Module) -> str:
     """The name of the argument of forward() that takes a cache, which transformers 5.24 renamed."""
@@ -29,8 +32,9 @@ class SlotCache(Cache):
 
 
 def buffer_columns(tokens: int) -> int:
-    """The columns of a slot for so many tokens: whole pages, and one column more for idle rows of a CUDA graph."""
-    return -(-(tokens + 1) // PAGE) * PAGE
+    """The columns of a slot for so many tokens: whole pages, with some for tokens that are read after a reply has ended
+    and one for idle rows of a CUDA graph."""
+    return -(-(tokens + STEPS_PER_READ + 1) // PAGE) * PAGE
 
 
 @dataclass(eq=False)
@@ -62,6 +66,7 @@ class Pool:
         self.columns = 0
         self._layers = layers
         self._slots = 0
+        self._used: set[int] = set()  # slots that had tokens
         self._limit_bytes = limit_bytes
         self._planned = buffer_columns(planned_tokens) if planned_tokens else 0
         self._token_bytes = max(1, token_bytes)
@@ -157,13 +162,6 @@ class Pool:
         """Free the slot of the conversation with this key; unknown ones are ignored."""
         self._rows.pop(key, None)
 
-    def release_unsound(self, key: int) -> None:
-        """Also forget the numbers in the slot, since they are not finite."""
-        row = self._rows.pop(key, None)
-        if row is not None and row.slot is not None:
-            for layer in self._layers:
-                layer.clean(row.slot)
-
     def cached(self) -> set[int]:
         """The keys of the conversations with cached tokens."""
         return {key for key, row in self._rows.items() if row.ids}
@@ -195,23 +193,26 @@ class Pool:
     def _make_room(self, rows: Sequence[Row], columns: int) -> None:
         """Give each of these rows a slot of at least so many columns."""
         new = [row for row in rows if row.slot is None]
-        slots = max(self._slots, len(self._held) + len(new))
-        if slots > self._slots or columns >= self.columns:
-            width = self.columns
-            if columns >= width:
-                self._say_longer()
+        slots = len(self._held) + len(new)
+        width = max(self.columns, buffer_columns(columns))
+        if slots > self._slots or width > self.columns:
+            if not self.columns:
                 planned = min(self._planned, self._limit_bytes // (slots * self._token_bytes))
-                width = max(
-                    buffer_columns(columns), buffer_columns(width * 5 // 4) if width else planned // PAGE * PAGE
-                )
+                width = max(width, planned // PAGE * PAGE)
+            elif width > self.columns:
+                self._say_longer()
+                width = max(width, self.columns * 5 // 4 // PAGE * PAGE)
             self._evict(self._limit_bytes // (width * self._token_bytes) - len(new), rows)
             self._rebuild(max(len(self._held) + len(new), len(rows)), width)
         taken = {row.slot for row in self._rows.values()}
         for row, slot in zip(new, [slot for slot in range(self._slots) if slot not in taken], strict=False):
+            for layer in self._layers if slot in self._used else ():
+                layer.clean(slot)
+            self._used.add(slot)
             row.slot = slot
 
     def _say_longer(self) -> None:
-        if self._planned and self.columns and not self._told:
+        if self._planned and not self._told:
             log.warning("A conversation is longer than planned: keys and values are copied into larger slots")
             self._told = True
 
@@ -239,6 +240,7 @@ class Pool:
             for place, row in enumerate(held):
                 row.slot = place
         self._slots = slots
+        self._used = set(range(len(held)))
         self.columns = columns
         self.version += 1
 

@@ -58,7 +58,7 @@ class SlotLayer(DynamicLayer):
                 getattr(self, kind)[place, :tokens] = former[slot, :tokens]
 
     def clean(self, slot: int) -> None:
-        """Forget numbers that are not finite: columns that a mask excludes must be finite, too."""
+        """Forget what other conversations left: columns that a mask excludes must be finite, too."""
         for buffer in (self.keys, self.values):
             if buffer is not None:
                 buffer[slot] = 0
@@ -152,7 +152,8 @@ def cache_layers(config: PreTrainedConfig) -> list[KeptLayer] | None:
             kept.append(StateLayer(layer.number_of_states))
         else:
             return None
-    return None if getattr(text, "cross_attention_layers", None) else kept
+    others = ("cross_attention_layers", "attn_logit_softcapping")
+    return None if any(getattr(text, name, None) for name in others) else kept
 
 
 def why_recomputed(config: PreTrainedConfig) -> str | None:

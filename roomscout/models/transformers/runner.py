@@ -20,7 +20,7 @@ from roomscout.models.transformers.encoding import ConversationEncoder, EncodedC
 from roomscout.models.transformers.kv_cache import Pool, Row, cache_argument
 from roomscout.models.transformers.layers import cache_layers, kv_token_bytes
 from roomscout.models.transformers.loading import end_tokens
-from roomscout.models.transformers.steps import STEPS_PER_READ, DecodingSteps, StaticStep, captured, compiled_layers
+from roomscout.models.transformers.steps import DecodingSteps, StaticStep, captured, compiled_layers
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,6 @@ class ModelRunner:
         self._pool = Pool(layers or [], kv_bytes, options.planned_tokens, token_bytes)
         self._keeps_states = bool(self._pool.state_layers)
         self._alternatives_come = False
-        self._most_more = options.max_new_tokens + STEPS_PER_READ  # tokens of a reply, and those read too late
         self._end_ids = end_tokens(model.generation_config, self._tokenizer)
         if not self._end_ids:
             raise ModelError(
@@ -209,7 +208,7 @@ class ModelRunner:
         a conversation's reply are the tokens that a forward pass has seen; of alternatives nothing."""
         pool = self._pool
         self._prefill_ahead(batch)
-        rows = pool.rows(batch, self._most_more)
+        rows = pool.rows(batch, self._options.max_new_tokens)
         own = batch[0].origin is None
         with pool.lent([] if own else rows):
             logits = None
@@ -222,7 +221,7 @@ class ModelRunner:
             self._decode(rows, logits, stop, processors, finite)
         for row, made in zip(rows, stop.replies, strict=True):
             if made.failed:
-                pool.release_unsound((row.encoded.origin or row.encoded).key)
+                pool.release((row.encoded.origin or row.encoded).key)
             elif own and not self._keeps_states:
                 pool.keep([row], [row.encoded.ids + made.tokens[: None if made.finished else -1]])
         for turn in (turn for encoded in batch for turn in encoded.turns):
@@ -291,7 +290,7 @@ class ModelRunner:
             self._alternatives_come |= batch[0].origin is not None
             if not (self._alternatives_come or self._encoder.chat.rewrites):
                 ends = [len(owner.ids) - 1 for owner in owners]
-            self._prefill_evenly(self._pool.rows(owners, self._most_more), ends, keep=True)
+            self._prefill_evenly(self._pool.rows(owners, self._options.max_new_tokens), ends, keep=True)
             return
         pairs = zip(batch, ends, strict=True)
         missing = [
@@ -300,7 +299,7 @@ class ModelRunner:
             if encoded.origin is not None and self._pool.reusable(encoded.origin) < end
         ]
         if missing:
-            rows = self._pool.rows([origin for origin, _ in missing], self._most_more)
+            rows = self._pool.rows([origin for origin, _ in missing], self._options.max_new_tokens)
             self._forward(rows, [end for _, end in missing])
             self._pool.keep(rows, [origin.ids[:end] for origin, end in missing])
 

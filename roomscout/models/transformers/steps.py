@@ -15,12 +15,10 @@ from roomscout.models.transformers.attention import Call
 from roomscout.models.transformers.decoding import FiniteLogits, processed
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.families.family import LANGUAGE_MODEL
-from roomscout.models.transformers.kv_cache import Pool, Row, cache_argument
+from roomscout.models.transformers.kv_cache import STEPS_PER_READ, Pool, Row, cache_argument
 
 log = logging.getLogger(__name__)
 
-# With graphs, the CPU reads so many tokens of each row at once: a reply ends up to 3 steps before that is noticed.
-STEPS_PER_READ = 4
 # Graphs are for 1, 2, 4, 8 rows and then for multiples of 8.
 _BUCKET = 8
 
