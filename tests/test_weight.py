@@ -25,7 +25,7 @@ LINES = {
     "roomscout/runs": 3_060,
     "roomscout/scoring": 1_640,
     "roomscout/training": 1_440,
-    "benchmarks": 2_220,
+    "benchmarks": 2_400,
     "examples": 840,
     "explorer": 2_880,
     "tests": 28_230,
