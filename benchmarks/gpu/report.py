@@ -46,6 +46,8 @@ class Results:
 def markdown(record: dict[str, Any]) -> str:
     """A summary of outcomes, and tables of steps, schedules and targets."""
     parts = [_machine(record), _outcomes(record["outcomes"])]
+    if attention := record["machine"].get("attention"):
+        parts.append(_attention(attention["ms"]))
     if record["steps"]:
         parts.append(_steps(record["steps"]))
     if record["schedules"]:
@@ -79,6 +81,11 @@ def _outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
     named = f" ({', '.join(failed)})" if failed else ""
     passed = len(outcomes) - len(failed) - skipped
     return f"{len(outcomes)} tests and measurements: {passed} passed, {len(failed)} failed{named}, {skipped} skipped."
+
+
+def _attention(times: dict[str, dict[Any, float]]) -> str:
+    rows = [(name, *(f"{ms:.2f}" for ms in by_rows.values())) for name, by_rows in times.items()]
+    return _table(("attention, ms per step", *(f"{count} rows" for count in times["roofline"])), rows)
 
 
 def _steps(steps: Iterable[dict[str, Any]]) -> str:

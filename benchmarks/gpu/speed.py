@@ -16,6 +16,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.gpu.attention import one_query_a_row
 from benchmarks.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, counting, cudnn_attention
 from benchmarks.gpu.report import Results
 from benchmarks.roofline import work_of
@@ -46,6 +47,7 @@ def measurements(lab: Lab) -> list[tuple[str, Measure]]:
     def kernel_counts(steps: Steps) -> tuple[str, Measure]:
         return f"kernels: {steps}", partial(kernels, steps=steps)
 
+    attention_alone: list[tuple[str, Measure]] = [("attention: one query a row", one_query_a_row)]
     only_on_cuda: list[tuple[str, Measure]] = [
         ("steps: cuDNN attention", cudnn_effect),
         ("synchronizations: eager", partial(synchronizations, steps="eager")),
@@ -58,6 +60,7 @@ def measurements(lab: Lab) -> list[tuple[str, Measure]]:
         kernel_counts("compiled graphs"),
     ]
     chosen: list[tuple[str, Measure]] = [
+        *(attention_alone if lab.is_cuda else []),
         (f"load: {large}", partial(load, shape=large)),
         timed("eager"),
         timed("graphs"),
