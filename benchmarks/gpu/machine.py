@@ -51,7 +51,7 @@ def _version(package: str) -> str | None:
 
 
 def _usable_kernels(device: torch.device) -> dict[str, list[str]]:
-    """The kernels that accept a decoding step's attention in bfloat16, without and with a mask."""
+    """The kernels of PyTorch's own attention that accept one query a row in bfloat16, without and with a mask."""
     cuda = torch.backends.cuda
     query = torch.zeros(2, 8, 4, 128, device=device, dtype=torch.bfloat16)
     key = torch.zeros(2, 8, 64, 128, device=device, dtype=torch.bfloat16)

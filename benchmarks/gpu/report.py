@@ -91,7 +91,7 @@ def _attention(times: dict[str, dict[Any, float]]) -> str:
 def _steps(steps: Iterable[dict[str, Any]]) -> str:
     rows = [
         (
-            one["shape"], one["steps"], one["attention"], one["rows"], one["columns"], f"{one['step_ms']:.2f}",
+            one["shape"], one["steps"], one["rows"], one["columns"], f"{one['step_ms']:.2f}",
             f"{one['roofline_step_ms']:.2f}", f"{one['step_ms'] / one['roofline_step_ms']:.1f}",
             f"{one['mean_step_ms']:.2f}", f"{one['image_ms']:.1f}", f"{one['roofline_image_ms']:.1f}",
             one["graphs_captured"], one["programs"], f"{one['allocated_gib']:.1f}", f"{one['reserved_gib']:.1f}",
@@ -99,7 +99,7 @@ def _steps(steps: Iterable[dict[str, Any]]) -> str:
         for one in steps
     ]  # fmt: skip
     columns = (
-        "shape", "steps", "attention", "rows", "columns", "ms per step", "roofline", "ratio", "mean", "ms per image",
+        "shape", "steps", "rows", "columns", "ms per step", "roofline", "ratio", "mean", "ms per image",
         "roofline", "graphs", "programs", "GiB allocated", "reserved",
     )  # fmt: skip
     return _table(columns, rows)

@@ -17,7 +17,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.attention import one_query_a_row
-from benchmarks.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, counting, cudnn_attention
+from benchmarks.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, counting
 from benchmarks.gpu.report import Results
 from benchmarks.roofline import work_of
 from benchmarks.turns import SCHEDULES, Measured, Schedule, Workload, measure, roofline_s
@@ -26,7 +26,7 @@ from roomscout.models.transformers import library, steps
 from roomscout.models.transformers.runner import Steps
 from roomscout.models.transformers.steps import DecodingSteps
 
-_PROGRAMS = 12  # the parts of a layer around attention, for one row and for several
+_PROGRAMS = 12  # the parts of a layer around attention, for one token and for several
 _ATTENTION = re.compile(r"fmha|flash|attention|sdpa|_sdp_|cudnn_generated", re.IGNORECASE)
 _COPIES = ("Memcpy", "Memset")
 Measure = Callable[[Lab, Results], str]
@@ -49,7 +49,6 @@ def measurements(lab: Lab) -> list[tuple[str, Measure]]:
 
     attention_alone: list[tuple[str, Measure]] = [("attention: one query a row", one_query_a_row)]
     only_on_cuda: list[tuple[str, Measure]] = [
-        ("steps: cuDNN attention", cudnn_effect),
         ("synchronizations: eager", partial(synchronizations, steps="eager")),
         ("synchronizations: graphs", partial(synchronizations, steps="graphs")),
     ]
@@ -100,7 +99,6 @@ class StepFigures:
 
     shape: str  # of the model, in `benchmarks.turns.SHAPES`
     steps: Steps  # how decoding steps are run
-    attention: str  # "cuDNN allowed" or "no cuDNN"
     rows: int  # conversations
     columns: int  # tokens of each
     step_ms: float  # the median decoding step
@@ -114,9 +112,7 @@ class StepFigures:
     reserved_gib: float  # at the peak, 0 on a CPU
 
 
-def steps_at_all_rows(
-    lab: Lab, results: Results, steps: Steps, cudnn: bool = False, rows: tuple[int, ...] | None = None
-) -> str:
+def steps_at_all_rows(lab: Lab, results: Results, steps: Steps) -> str:
     """Time the steps of several batch sizes.
 
     Fails if a batch does not fit, if graphs are not replayed, or if more than _PROGRAMS programs are compiled.
@@ -125,10 +121,10 @@ def steps_at_all_rows(
     summaries = []
     failed = []
     programs = 0
-    for count in rows or lab.sizes.rows:
+    for count in lab.sizes.rows:
         lab.free_memory()
         try:
-            figures, counted = _time_steps(lab, bench, steps, count, cudnn)
+            figures, counted = _time_steps(lab, bench, steps, count)
         except OutOfMemory as error:
             failed.append(f"{count} rows: {error}")
             continue
@@ -147,7 +143,7 @@ def steps_at_all_rows(
     return "; ".join(summaries)
 
 
-def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) -> tuple[StepFigures, Counted]:
+def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int) -> tuple[StepFigures, Counted]:
     """Run three turns after `history` turns and time the last; the first loads kernels and compiles."""
     sizes = lab.sizes
     workload = LongReplies(rows, sizes.history + 3, sizes.image_size, sizes.tokens)
@@ -157,7 +153,7 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
     for turn in range(sizes.history):
         for conversation in conversations:
             workload.proceed(conversation, (40,), turn)
-    with counting() as counted, cudnn_attention(bench.model, cudnn):
+    with counting() as counted:
         for turn in range(sizes.history, sizes.history + 3):
             last = engine.generate(conversations)
             tokens = [len(engine.encoder.encode(conversation).ids) for conversation in conversations]
@@ -172,7 +168,6 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
     figures = StepFigures(
         shape=bench.shape,
         steps=steps,
-        attention="cuDNN allowed" if cudnn else "no cuDNN",
         rows=rows,
         columns=sum(tokens) // rows,
         step_ms=1000 * counted.step_s,
@@ -186,19 +181,6 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
         reserved_gib=counted.reserved / 2**30,
     )
     return figures, counted
-
-
-def cudnn_effect(lab: Lab, results: Results) -> str:
-    """Time eager steps with cuDNN attention; the difference is the cost of its plans."""
-    rows = lab.sizes.rows[0]
-    shape = lab.sizes.large
-    summary = steps_at_all_rows(lab, results, "eager", cudnn=True, rows=(rows,))
-    without = next(
-        (one["step_ms"] for one in results.steps
-         if (one["shape"], one["steps"], one["attention"], one["rows"]) == (shape, "eager", "no cuDNN", rows)),
-        None,
-    )  # fmt: skip
-    return summary if without is None else f"{summary}; without cuDNN {without:.1f} ms per step"
 
 
 _SHORT, _LONG = 3, 7

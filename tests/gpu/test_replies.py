@@ -116,7 +116,7 @@ def test_float32_replies_are_equal_in_batches_alone_and_with_reuse(
 def test_most_bfloat16_replies_agree_in_batches_alone_and_with_reuse(
     lab: Lab, bfloat16_alone: Replies, steps: Steps, cudnn: bool, record_property: Record
 ) -> None:
-    """In bfloat16, rounding depends on the kernel and the batch."""
+    """In bfloat16, rounding depends on the kernel and the batch. cuDNN serves re-encoding alone."""
     skip_compiled_on_a_cpu(lab, steps)
     bench, workload = lab.bench(lab.sizes.middle, torch.bfloat16), Workload(5, TURNS, lab.sizes.image_size)
     with counting() as counted, cudnn_attention(bench.model, cudnn):
@@ -185,7 +185,7 @@ class Attention:
 
 
 def test_fully_masked_rows_are_finite_and_the_others_correct(lab: Lab, record_property: Record) -> None:
-    """Padding attends to nothing, and NaN there would spread.
+    """Padding, of conversations that the library's `generate()` recomputes, attends to nothing; NaN there would spread.
 
     cuDNN and boolean or minus-infinity masks, which the package does not use, are recorded but cannot fail the test.
     """

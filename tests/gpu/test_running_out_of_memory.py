@@ -16,6 +16,7 @@ from benchmarks.turns import Workload
 from roomscout.edge.memory import fitting_batch
 from roomscout.models import KV_SHARE, ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation
+from roomscout.models.transformers.attention import current_call
 from roomscout.models.transformers.devices import usable_bytes
 from roomscout.models.transformers.kv_cache import buffer_columns
 
@@ -33,7 +34,7 @@ class Prompt:
 
 
 class Watch:
-    """A forward hook that records each prompt.
+    """A forward hook that records each prompt's call.
 
     With `most_rows`, the first decoding step of a larger batch simulates running out of memory.
     """
@@ -45,8 +46,8 @@ class Watch:
 
     def __call__(self, model: torch.nn.Module, args: Any, inputs: dict[str, Any]) -> None:
         """Runs before each forward()."""
-        rows, columns = inputs["input_ids"].shape
-        if columns > 1:
+        rows = len(current_call().starts)
+        if "logits_to_keep" in inputs:  # a decoding step has no others
             allocated = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
             self.prompts.append(Prompt(rows, allocated, any(each() is not None for each in self._activations)))
         elif self._most_rows is not None and rows > self._most_rows:
