@@ -316,3 +316,11 @@ class LongReplies(Workload):
     def proceed(self, conversation: Conversation, tokens: tuple[int, ...], turn: int) -> None:
         """As `Workload.proceed`, with the longer reply."""
         super().proceed(conversation, padded(tokens, self._length), turn)
+
+
+class SameReplies(Workload):
+    """Conversations that go on from the same replies, whatever was generated, so that no difference causes others."""
+
+    def proceed(self, conversation: Conversation, tokens: tuple[int, ...], turn: int) -> None:
+        """As `Workload.proceed`, with another reply."""
+        super().proceed(conversation, (40,) * len(tokens), turn)

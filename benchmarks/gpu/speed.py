@@ -17,12 +17,12 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.attention import one_query_a_row
-from benchmarks.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, counting
+from benchmarks.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, SameReplies, counting
 from benchmarks.gpu.report import Results
 from benchmarks.roofline import work_of
-from benchmarks.turns import SCHEDULES, Measured, Schedule, Workload, measure, roofline_s
+from benchmarks.turns import SCHEDULES, Measured, Schedule, Workload, equal_share, measure, roofline_s
 from roomscout.models import OutOfMemory
-from roomscout.models.transformers import library, steps
+from roomscout.models.transformers import attention, library, steps
 from roomscout.models.transformers.runner import Steps
 from roomscout.models.transformers.steps import DecodingSteps
 
@@ -60,6 +60,7 @@ def measurements(lab: Lab) -> list[tuple[str, Measure]]:
     ]
     chosen: list[tuple[str, Measure]] = [
         *(attention_alone if lab.is_cuda else []),
+        ("bfloat16 replies, alone and in a batch", alone_and_in_a_batch),
         (f"load: {large}", partial(load, shape=large)),
         timed("eager"),
         timed("graphs"),
@@ -389,6 +390,30 @@ def parts(lab: Lab, results: Results) -> str:
             times[name] = seconds()
     results.machine["seconds of three turns without"] = times
     return ", ".join(f"without {name} {turns_s:.2f} s" for name, turns_s in times.items())
+
+
+def alone_and_in_a_batch(lab: Lab, results: Results) -> str:
+    """Count the replies that are the same alone as in a batch of 8, and time both, by the splits of a row's keys: one,
+    as always, or as many as PyTorch chooses for the batch."""
+    bench = lab.bench(lab.sizes.middle, torch.bfloat16)
+
+    def play(batched_turns: int) -> Measured:
+        engine = bench.engine("graphs")
+        schedule = Schedule("KV reuse", batched_turns, reuse=True)
+        return measure(schedule, SameReplies(8, 4, lab.sizes.image_size), lambda _: (engine.encoder, engine.runner))
+
+    found = dict[str, dict[str, float]]()
+    for splits in (None, None, 1):  # at first kernels are loaded
+        with patch.object(attention, "SPLITS", splits):
+            alone = play(0)
+            batch = play(4)
+        equal = equal_share(alone, batch)
+        found[f"{splits or 'chosen'} splits"] = {"equal": equal, "alone_s": alone.seconds, "batch_s": batch.seconds}
+    results.machine["bfloat16 replies, alone and in a batch"] = found
+    return "; ".join(
+        f"{name}: {one['equal']:.0%} equal, {one['alone_s']:.2f} s alone, {one['batch_s']:.2f} s in a batch"
+        for name, one in found.items()
+    )
 
 
 def warm_up(lab: Lab, results: Results, shape: str) -> str:

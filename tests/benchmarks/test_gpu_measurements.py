@@ -26,13 +26,13 @@ def lab():
 @pytest.mark.slow
 def test_tests_and_measurements_run_on_a_cpu_and_are_recorded(tmp_path, monkeypatch, capsys):
     """All but those that compile, of which tests/models has one."""
-    out, chosen = tmp_path / "gpu.json", "reuse[graphs] eager sampled masked halved freed planned egl load"
+    out, chosen = tmp_path / "gpu.json", "reuse[graphs] eager sampled masked halved freed planned egl load replies,"
     arguments = ["--device", "cpu", "--json", str(out), "--only", *chosen.split()]
     done = run_command([sys.executable, "-m", "benchmarks.gpu", *arguments], cwd=CHECKOUT)
     record = json.loads(out.read_text())
     assert done.returncode == 0 and not record["tracebacks"], done.stdout
     names = [each["name"] for each in record["outcomes"]]
-    assert len(names) == 17 and all(name in done.stdout for name in names)
+    assert len(names) == 18 and all(name in done.stdout for name in names)
     assert {each["passed"] for each in record["outcomes"]} <= {True, None}
     eager = [each for each in record["steps"] if each["steps"] == "eager"]
     assert {each["rows"] for each in eager} == set(CPU_SIZES.rows)
