@@ -63,6 +63,7 @@ FIRST_TEXT, TURN_TEXT, IMAGE, PATCHES = 518, 160, 300, 4
 """Tokens of the first text, of each later one and of a view of 640x480, and the patches of a token."""
 LAYER_S, VIEW_S = 0.4e-3, 6e-3
 """Seconds that each layer of a step takes at least as a graph (speed.md), and those of drawing the last view."""
+BUCKET = 8  # rows of the smallest graph, and by how many rows the others differ
 BATCHES = (8, 16, 22, 32, 43)  # the batch sizes of which a single worker takes the best; 43 fit an H100
 SLOWER = 8  # how many times as long a call takes as the policy of --real sleeps
 
@@ -72,8 +73,8 @@ class Engine:
     """How long calls of a model take, with keys and values kept: Qwen3-VL-8B on an H100, with graphs. An assumption.
 
     A decoding step takes half as long again as its roofline and prefill twice as long, both at least `LAYER_S` per
-    layer. All rows count with the length of the longest, as padding is computed and read, too; those that have ended
-    leave once a quarter has. A question takes up to `turns` turns, each as likely to be its last.
+    layer. Rows that have ended leave once a graph for fewer rows, a multiple of `BUCKET`, serves the rest. A question
+    takes up to `turns` turns, each as likely to be its last.
     """
 
     batch_size: int = 43
@@ -88,19 +89,22 @@ class Engine:
         """Seconds of a call for the next turn of these questions, and of drawing the last view."""
         rows = len(states)
         turns = [state.turn for state in states]
-        new = rows * (max(TURN_TEXT if turn else FIRST_TEXT for turn in turns) + IMAGE)
-        width = max(FIRST_TEXT + IMAGE + turn * (TURN_TEXT + IMAGE + REPLY) for turn in turns)
+        new = sum((TURN_TEXT if turn else FIRST_TEXT) + IMAGE for turn in turns)
+        lengths = [FIRST_TEXT + IMAGE + turn * (TURN_TEXT + IMAGE + REPLY) for turn in turns]
         prefill = 2 * WORK.least_prefill_seconds(RATES, new, PATCHES * rows * IMAGE)
         seconds = max(prefill, LAYER_S * (WORK.layers + WORK.encoder_layers)) + VIEW_S
         draws = (random.Random(f"{state.question.id} {state.turn}") for state in states)
         mu = math.log(REPLY) - REPLY_SIGMA**2 / 2
-        ends = sorted(min(draw.lognormvariate(mu, REPLY_SIGMA), MOST_TOKENS) for draw in draws)
+        ends = [min(draw.lognormvariate(mu, REPLY_SIGMA), MOST_TOKENS) for draw in draws]
+        replies = sorted(zip(ends, lengths, strict=True))
         done = 0.0
-        for place, end in enumerate(ends, start=1):
-            if place == len(ends) or len(ends) - place <= 3 * rows // 4:
-                step = 1.5 * WORK.least_step_seconds(RATES, rows, rows * (width + (done + end) / 2))
+        for place, (end, _) in enumerate(replies, start=1):
+            left = len(replies) - place
+            if math.ceil(left / BUCKET) < math.ceil(rows / BUCKET):
+                held = sum(length for _, length in replies[-rows:]) + rows * (done + end) / 2
+                step = 1.5 * WORK.least_step_seconds(RATES, rows, held)
                 seconds += (end - done) * max(step, LAYER_S * WORK.layers)
-                rows = len(ends) - place
+                rows = left
                 done = end
         return seconds
 
