@@ -1,6 +1,5 @@
 """Attention of a call's new tokens to the slots of their conversations: rows of unlike length, no masks, no padding."""
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,9 +15,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, GenerationConfig, PreTrainedModel
 from transformers.masking_utils import causal_mask_function
 
+from roomscout.base.interrupts import deferred_interrupts
 from roomscout.models import ModelError
-
-log = logging.getLogger(__name__)
 
 NAME = "slots"
 PAGE = 256  # a slot is a page of flash attention, whose sizes are multiples of this
@@ -37,9 +35,9 @@ class Span:
     with one each."""
 
     first: int  # its first token in the call
-    tokens: int
+    tokens: int  # how many, from that one on
     slot: int  # of its first row
-    rows: int
+    rows: int  # how many
     columns: int  # which it attends to, of each slot
     mask: torch.Tensor | None
     """0 or the least number, (1, 1, tokens, columns) or (rows, 1, 1, columns); None if all is attended to, or causally
@@ -61,6 +59,7 @@ class Call:
         column_bytes: int,
         idle: int = 0,
     ) -> None:
+        self.rows = len(slots)
         self.starts = list(starts)
         self.most_new = max(counts)
         self._slots = list(slots)
@@ -71,11 +70,12 @@ class Call:
         self._spans: list[Span] = []
         self.is_varlen = takes_varlen(device, dtype)
         working = len(slots) - idle
+        self._advances = [1] * working + [0] * idle
         rows = list(zip(slots, starts, counts, strict=True))
         ends = [start + count for _, start, count in rows[:working]] + [1] * idle
         self.token_slots = torch.tensor([slot for slot, _, count in rows for _ in range(count)]).to(device)
         self.token_columns = torch.tensor([start + new for _, start, count in rows for new in range(count)]).to(device)
-        self._steps = torch.tensor([1] * working + [0] * idle).to(device)
+        self._steps = torch.tensor(self._advances).to(device)
         if self.is_varlen:
             self.first = torch.tensor([0, *accumulate(counts)], dtype=torch.int32).to(device)
             self.used = torch.tensor(ends, dtype=torch.int32).to(device)
@@ -95,7 +95,7 @@ class Call:
         self.token_columns += self._steps
         if self.is_varlen:
             self.used += self._steps.int()
-        self.starts = [start + 1 for start in self.starts]
+        self.starts = [start + step for start, step in zip(self.starts, self._advances, strict=True)]
         self._spans = []
 
     @contextmanager
@@ -185,9 +185,11 @@ def _flash(
 ) -> torch.Tensor:
     """Causal flash attention, (tokens, heads, head size); slots are pages, or ranges of columns before PyTorch 2.12."""
     columns = keys.shape[1]
+    is_causal = call.most_new > 1  # one token attends to all: said so, heads that share a key head are served together
     if _TAKES_PAGES:
+        window = (-1, 0) if is_causal else (-1, -1)
         attended = varlen_attn(
-            queries, keys, values, call.first, call.first, call.most_new, columns, scale=scale, window_size=(-1, 0),
+            queries, keys, values, call.first, call.first, call.most_new, columns, scale=scale, window_size=window,
             enable_gqa=True, seqused_k=call.used, block_table=call.table, num_splits=SPLITS,
         )  # fmt: skip
         assert isinstance(attended, torch.Tensor), "nothing else was asked for"
@@ -195,8 +197,9 @@ def _flash(
     starts = torch.nn.functional.pad(call.table[:, 0] * columns, (0, 1))
     flat = keys.flatten(0, 1), values.flatten(0, 1)
     return torch.ops.aten._flash_attention_forward(
-        queries, *flat, call.first, starts, call.most_new, columns, 0.0, True, False, scale=scale, seqused_k=call.used
-    )[0]
+        queries, *flat, call.first, starts, call.most_new, columns, 0.0, is_causal, False, scale=scale,
+        seqused_k=call.used,
+    )[0]  # fmt: skip
 
 
 def _by_spans(
@@ -252,17 +255,19 @@ def inference_state(model: PreTrainedModel, settings: GenerationConfig, to_slots
         with sdpa_kernel(_KERNELS):
             yield
     finally:
-        for owner, name, value in former:
-            setattr(owner, name, value)
-        if to_slots:
-            _set_attention(model, attention)
+        with deferred_interrupts():
+            for owner, name, value in former:
+                setattr(owner, name, value)
+            if to_slots:
+                _set_attention(model, attention)
 
 
 def _set_attention(model: PreTrainedModel, name: str) -> None:
     """Let the text layers of a model use this attention function."""
     text_config = model.config.get_text_config(decoder=True)
     parts = [part for part in model.config.sub_configs if getattr(model.config, part, None) is text_config]
-    model.set_attn_implementation(dict.fromkeys(parts, name) if parts else name)
+    named = dict.fromkeys(parts, name) if parts else name
+    model.set_attn_implementation(named)
 
 
 AttentionInterface.register(NAME, attend)

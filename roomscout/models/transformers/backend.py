@@ -1,4 +1,4 @@
-"""The transformers backend: one `generate()` call per batch of conversations."""
+"""The transformers backend: all conversations of a batch at once."""
 
 import logging
 import threading
@@ -32,8 +32,8 @@ class TransformersBackend(EarlyBackend):
     must stay on its device and in its dtype.
 
     The model stays the caller's. Inside a call it is in eval mode, without gradients, its text layers use our attention
-    (unless theirs is "eager", or it has no family of its own), and of its generation settings only end and padding
-    tokens apply. Between calls all of this is as the caller left it.
+    where keys and values are reused, and of its generation settings only end and padding tokens apply. Between calls
+    all of this is as the caller left it.
 
     `options` has the defaults of SET_BY_LOADING: the model has them already. With `kv_cache_bytes` None, keys and
     values may fill half of the memory that is free now: set it if training needs more later. `name`, by default the
@@ -62,8 +62,6 @@ class TransformersBackend(EarlyBackend):
         fixed = [name for name in SET_BY_LOADING if getattr(options, name) != getattr(ModelOptions, name)]
         if fixed:
             raise ModelError(f"{', '.join(fixed)} cannot be set for a loaded model: leave it out, or change the model")
-        if options.compile and model.config.get_text_config()._attn_implementation == "eager":
-            raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
         self._loaded = (model, processor)
         where = model.device
         self.name = name or model.name_or_path or type(model).__name__

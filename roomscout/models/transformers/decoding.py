@@ -163,7 +163,7 @@ class RecordedLogprobs(LogitsProcessor):
 class Penalties(LogitsProcessor):
     """Penalizes tokens that a row has already: "repetition_penalty" as transformers does, those of its prompt and its
     reply; "presence_penalty" and "frequency_penalty" as OpenAI and vLLM do, those of its reply. `prompts` are the ids
-    of each row: `input_ids` has padding in place of cached ones."""
+    of each row: `input_ids` lacks those that are cached."""
 
     def __init__(self, prompts: Sequence[Sequence[int]], settings: Mapping[str, float], device: torch.device) -> None:
         rows = [sorted(set(ids)) for ids in prompts]

@@ -55,6 +55,11 @@ class EncodedConversation:
     views: int = 0  # the images of all messages, with those that are no longer shown
 
     @property
+    def owner(self) -> "EncodedConversation":
+        """The conversation in whose slot its keys and values are: its origin, or itself."""
+        return self.origin or self
+
+    @property
     def ids(self) -> list[int]:
         """The token ids of the whole conversation."""
         return list(chain.from_iterable(turn.ids for turn in self.turns))

@@ -16,9 +16,6 @@ from roomscout.models.transformers.layers import KeptLayer, SlotLayer, StateLaye
 
 log = logging.getLogger(__name__)
 
-# With graphs, the CPU reads so many tokens of each row at once: a reply ends up to 3 steps before that is noticed.
-STEPS_PER_READ = 4
-
 
 def cache_argument(model: torch.nn.Module) -> str:
     """The name of the argument of forward() that takes a cache, which transformers 5.24 renamed."""
@@ -32,9 +29,11 @@ class SlotCache(Cache):
 
 
 def buffer_columns(tokens: int) -> int:
-    """The columns of a slot for so many tokens: whole pages, with some for tokens that are read after a reply has ended
-    and one for idle rows of a CUDA graph."""
-    return -(-(tokens + STEPS_PER_READ + 1) // PAGE) * PAGE
+    """The columns of a slot for so many tokens: whole pages, and one column more for idle rows of a CUDA graph."""
+    return -(-(tokens + 1) // PAGE) * PAGE
+
+
+NO_SLOT = -1
 
 
 @dataclass(eq=False)
@@ -44,7 +43,7 @@ class Row:
 
     encoded: EncodedConversation
     ids: list[int] = field(default_factory=list)
-    slot: int | None = None
+    slot: int = NO_SLOT
     last_use: int = 0
 
 
@@ -70,7 +69,7 @@ class Pool:
         self._limit_bytes = limit_bytes
         self._planned = buffer_columns(planned_tokens) if planned_tokens else 0
         self._token_bytes = max(1, token_bytes)
-        self._whole = bool(self.state_layers)
+        self.keeps_states = bool(self.state_layers)
         self._rows: dict[int, Row] = {}
         self._calls = 0
         self._told = False
@@ -87,7 +86,7 @@ class Pool:
 
     def reusable(self, encoded: EncodedConversation) -> int:
         """How many first ids are cached, with an origin's, up to one that differs or of another view; never all."""
-        row = self._rows.get((encoded.origin or encoded).key)
+        row = self._rows.get(encoded.owner.key)
         if row is None:
             return 0
         cached = row.ids
@@ -101,14 +100,14 @@ class Pool:
                 same = min(same, start + min(before.image_start, turn.image_start))
                 break
             start += len(before.ids)
-        return 0 if self._whole and same < len(cached) else same
+        return 0 if self.keeps_states and same < len(cached) else same
 
     def in_order(self, conversations: Sequence[EncodedConversation]) -> list[int]:
         """Their indices in the order of their slots, so that neighbours are together; new ones are last."""
 
         def place(index: int) -> tuple[bool, int]:
-            row = self._rows.get((conversations[index].origin or conversations[index]).key)
-            return (True, index) if row is None or row.slot is None else (False, row.slot)
+            row = self._rows.get(conversations[index].owner.key)
+            return (True, index) if row is None or row.slot == NO_SLOT else (False, row.slot)
 
         return sorted(range(len(conversations)), key=place)
 
@@ -119,12 +118,11 @@ class Pool:
         prefixes = list(map(self.reusable, conversations))
         wanted = []
         for encoded, prefix in zip(conversations, prefixes, strict=True):
-            owner = encoded.origin or encoded
-            row = self._rows.setdefault(owner.key, Row(owner))
+            row = self._rows.setdefault(encoded.owner.key, Row(encoded.owner))
             row.last_use = self._calls
-            if encoded is owner:
+            if encoded.origin is None:
+                row.ids = row.ids[:prefix]  # before it has other views, if an interrupt comes in between
                 row.encoded = encoded
-                row.ids = row.ids[:prefix]
             wanted.append(row)
         self._make_room(wanted, max(len(encoded.ids) for encoded in conversations) + more)
         return [
@@ -135,10 +133,9 @@ class Pool:
     @contextmanager
     def lent(self, alternatives: Sequence[Row]) -> Iterator[None]:
         """Put back, when the block ends, what these alternatives overwrite of their origins."""
-        saved = list[tuple[torch.Tensor, int | None, slice, torch.Tensor]]()
+        saved = list[tuple[torch.Tensor, int, slice, torch.Tensor]]()
         for row in alternatives:
-            origin = self._rows[row.encoded.origin.key] if row.encoded.origin else row
-            columns = slice(len(row.ids), len(origin.ids))
+            columns = slice(len(row.ids), len(self._rows[row.encoded.owner.key].ids))
             for layer in self._layers:
                 if isinstance(layer, SlotLayer) and layer.is_initialized:
                     for buffer in (layer.keys, layer.values):
@@ -154,7 +151,7 @@ class Pool:
         """Record what a call has put into the slots of rows: the tokens that each has now, and perhaps `states`."""
         with deferred_interrupts(), undone_on_failure(self._lose):
             for layer in self.state_layers if states else ():
-                layer.keep([row.slot for row in rows if row.slot is not None])
+                layer.keep([row.slot for row in rows])
             for row, row_ids in zip(rows, ids, strict=True):
                 row.ids = row_ids
 
@@ -166,12 +163,17 @@ class Pool:
         """The keys of the conversations with cached tokens."""
         return {key for key, row in self._rows.items() if row.ids}
 
-    def release_others(self, conversations: Sequence[EncodedConversation]) -> None:
-        """Evict all conversations but these, or of alternatives their origins, and free the memory."""
-        kept = {(encoded.origin or encoded).key for encoded in conversations}
+    def release_others(self, conversations: Sequence[EncodedConversation]) -> bool:
+        """Evict all conversations but these, or of alternatives their origins, and free the slots in which nothing is
+        cached; returns whether there were slots of others, used or not."""
+        kept = {encoded.owner.key for encoded in conversations}
         self._rows = {key: row for key, row in self._rows.items() if key in kept}
+        had_others = len(self._held) < self._slots
+        for row in self._rows.values():
+            row.slot = row.slot if row.ids else NO_SLOT
         if len(self._held) < self._slots:
             self._rebuild(len(self._held), self.columns)
+        return had_others
 
     def forget(self) -> None:
         """Free all conversations and the memory."""
@@ -187,13 +189,13 @@ class Pool:
     @property
     def _held(self) -> list[Row]:
         """The rows with a slot, by slot."""
-        held = [(row.slot, row) for row in self._rows.values() if row.slot is not None]
-        return [row for _, row in sorted(held, key=lambda pair: pair[0])]
+        return sorted((row for row in self._rows.values() if row.slot != NO_SLOT), key=lambda row: row.slot)
 
     def _make_room(self, rows: Sequence[Row], columns: int) -> None:
         """Give each of these rows a slot of at least so many columns."""
-        new = [row for row in rows if row.slot is None]
-        slots = len(self._held) + len(new)
+        new = [row for row in rows if row.slot == NO_SLOT]
+        held = self._held
+        slots = len(held) + len(new)
         width = max(self.columns, buffer_columns(columns))
         if slots > self._slots or width > self.columns:
             if not self.columns:
@@ -202,6 +204,8 @@ class Pool:
             elif width > self.columns:
                 self._say_longer()
                 width = max(width, self.columns * 5 // 4 // PAGE * PAGE)
+            if slots * width * self._token_bytes > self._limit_bytes:  # narrow slots rather than few
+                width = buffer_columns(max(columns, *(len(row.ids) for row in held), 0))
             self._evict(self._limit_bytes // (width * self._token_bytes) - len(new), rows)
             self._rebuild(max(len(self._held) + len(new), len(rows)), width)
         taken = {row.slot for row in self._rows.values()}
@@ -236,7 +240,7 @@ class Pool:
         columns = columns if slots else 0
         with undone_on_failure(self._lose):
             for layer in self._layers:
-                layer.rebuild([(row.slot or 0, len(row.ids)) for row in held], slots, columns)
+                layer.rebuild([(row.slot, len(row.ids)) for row in held], slots, columns)
             for place, row in enumerate(held):
                 row.slot = place
         self._slots = slots
@@ -246,7 +250,8 @@ class Pool:
 
     def _lose(self) -> None:
         self._rows = {key: Row(row.encoded, last_use=row.last_use) for key, row in self._rows.items()}
-        self._slots = self.columns = 0
+        self._slots = 0
+        self.columns = 0
         self.version += 1
         for layer in self._layers:
             layer.rebuild([], 0, 0)

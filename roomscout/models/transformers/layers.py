@@ -30,9 +30,12 @@ class SlotLayer(DynamicLayer):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Put a call's new tokens, (rows, key heads, new columns, head size) each, into their columns; returns all."""
         if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys = self._empty(key_states)
+            keys = self._empty(key_states)
             self.values = self._empty(value_states)
+            self.keys = keys
+            self.dtype = key_states.dtype
+            self.device = key_states.device
+            self.is_initialized = True
         call = current_call()
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
             assert buffer is not None, "the layer has been initialized"
@@ -49,7 +52,8 @@ class SlotLayer(DynamicLayer):
         self.columns = columns
         if not rows or not self.is_initialized:
             self.is_initialized = False
-            self.keys = self.values = None
+            self.keys = None
+            self.values = None
             return
         for kind in ("keys", "values"):  # one of both is held twice
             former = getattr(self, kind)
@@ -92,7 +96,8 @@ class StateLayer(LinearAttentionLayer):
 
     def begin(self, slots: Sequence[int] | None) -> None:
         """Let a call go on from what is kept of its slots, or without a state (None)."""
-        self.use({} if slots is None else {name: states[list(slots)] for name, states in self.kept.items()})
+        kept = {} if slots is None else self.kept
+        self.use({name: states[list(slots or ())] for name, states in kept.items()})
 
     def use(self, states: dict[tuple[str, int], torch.Tensor]) -> None:
         """Let a call go on from these states."""

@@ -17,7 +17,7 @@ from roomscout.models.transformers.attention import Call, inference_state, takes
 from roomscout.models.transformers.decoding import GrammarConstraint, compiled_grammar
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
-from roomscout.models.transformers.kv_cache import Pool, Row, cache_argument
+from roomscout.models.transformers.kv_cache import Pool, Row
 from roomscout.models.transformers.layers import cache_layers, kv_token_bytes
 from roomscout.models.transformers.loading import end_tokens
 from roomscout.models.transformers.steps import DecodingSteps, StaticStep, captured, compiled_layers
@@ -51,13 +51,11 @@ class ModelRunner:
         self._tokenizer = encoder.chat.processor.tokenizer
         self._options = options
         self._reuses_kv = kv_bytes > 0
-        self._cache_argument = cache_argument(model)
         text = model.config.get_text_config()
         layers = cache_layers(model.config) if self._reuses_kv else None
         token_bytes = kv_token_bytes(model.config, model.dtype.itemsize)
         self._column_bytes = token_bytes // max(1, text.num_hidden_layers)
         self._pool = Pool(layers or [], kv_bytes, options.planned_tokens, token_bytes)
-        self._keeps_states = bool(self._pool.state_layers)
         self._alternatives_come = False
         self._end_ids = end_tokens(model.generation_config, self._tokenizer)
         if not self._end_ids:
@@ -119,14 +117,18 @@ class ModelRunner:
             with _until_out_of_memory():
                 self._generate(undone, reused_before, reply_format, started, tell)
                 return True
+            self._steps.free()
             torch.cuda.empty_cache()
             return False
 
         with inference_state(self._model, self._settings, to_slots=self._reuses_kv):
             done = attempt()
             if not done:
-                self._pool.release_others(batch)
-                if evicted := cached - self._pool.cached():  # the failed attempt may have lost some already
+                freed = True  # if copying what is left runs out of memory, it is lost, too
+                with _until_out_of_memory():
+                    freed = self._pool.release_others(batch)
+                evicted = cached - self._pool.cached()  # the failed attempt may have lost some already
+                if evicted or freed:
                     log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
                     done = attempt()
         if not done:
@@ -170,6 +172,7 @@ class ModelRunner:
         def tell(row: int) -> None:
             made = stop.replies[row]
             if made.failed:
+                self._pool.release(batch[row].owner.key)  # nothing of it is used again, also if the call is interrupted
                 ended(row, self._not_finite(len(made.tokens)))
                 return
             first = stop.first_token_at or 0.0
@@ -192,10 +195,9 @@ class ModelRunner:
         stop = decoding.ReplyStop(self._end_ids, columns, len(batch), options.max_new_tokens, tell, finite)
         if not self._reuses_kv:
             library.generate(self._model, self._encoder, batch, self._pad_id, options.max_new_tokens, processors, stop)
-        elif more or logprobs:
-            self._in_slots(batch, stop, processors, None)
-        else:
-            self._in_slots(batch, stop, processors, finite)
+            return
+        regular = None if more or logprobs else finite
+        self._in_slots(batch, stop, processors, regular)
 
     def _in_slots(
         self,
@@ -209,20 +211,17 @@ class ModelRunner:
         pool = self._pool
         self._prefill_ahead(batch)
         rows = pool.rows(batch, self._options.max_new_tokens)
-        own = batch[0].origin is None
-        with pool.lent([] if own else rows):
+        kept = [row for row in rows if row.encoded.origin is None and not pool.keeps_states]
+        with pool.lent([row for row in rows if row.encoded.origin is not None]):
             logits = None
-            if self._keeps_states:
+            if pool.keeps_states:
                 self._prefill_evenly(rows, [len(encoded.ids) - 1 for encoded in batch], keep=False)
             else:
                 logits = self._forward(rows, [len(encoded.ids) for encoded in batch])
-            if own and not self._keeps_states:
-                pool.keep(rows, [encoded.ids for encoded in batch])
+            pool.keep(kept, [row.encoded.ids for row in kept])
             self._decode(rows, logits, stop, processors, finite)
         for row, made in zip(rows, stop.replies, strict=True):
-            if made.failed:
-                pool.release((row.encoded.origin or row.encoded).key)
-            elif own and not self._keeps_states:
+            if row in kept and not made.failed:
                 pool.keep([row], [row.encoded.ids + made.tokens[: None if made.finished else -1]])
         for turn in (turn for encoded in batch for turn in encoded.turns):
             turn.inputs.clear()
@@ -284,24 +283,27 @@ class ModelRunner:
         of layers that keep states, of which no token can be taken back, all but the last token of the prompts. Once
         alternatives were asked for, and if a template rewrites turns, that ends with the last image, too: the texts
         behind it differ."""
-        owners = [encoded.origin or encoded for encoded in batch]
+        alternatives = any(encoded.origin is not None for encoded in batch)
+        more = self._options.max_new_tokens
+        owners = [encoded.owner for encoded in batch]
         ends = [owner.last_image_end for owner in owners]
-        if self._keeps_states:
-            self._alternatives_come |= batch[0].origin is not None
+        if self._pool.keeps_states:
+            self._alternatives_come |= alternatives
             if not (self._alternatives_come or self._encoder.chat.rewrites):
                 ends = [len(owner.ids) - 1 for owner in owners]
-            self._prefill_evenly(self._pool.rows(owners, self._options.max_new_tokens), ends, keep=True)
+            self._prefill_evenly(self._pool.rows(owners, more), ends, keep=True)
+        if self._pool.keeps_states or not alternatives:
             return
-        pairs = zip(batch, ends, strict=True)
+        self._pool.rows(batch, more)  # makes room for all, so that none is evicted for another
         missing = [
-            (encoded.origin, end)
-            for encoded, end in pairs
-            if encoded.origin is not None and self._pool.reusable(encoded.origin) < end
+            owner
+            for encoded, owner, end in zip(batch, owners, ends, strict=True)
+            if encoded.origin is not None and self._pool.reusable(owner) < end
         ]
         if missing:
-            rows = self._pool.rows([origin for origin, _ in missing], self._options.max_new_tokens)
-            self._forward(rows, [end for _, end in missing])
-            self._pool.keep(rows, [origin.ids[:end] for origin, end in missing])
+            rows = self._pool.rows(missing, more)
+            self._forward(rows, [owner.last_image_end for owner in missing])
+            self._pool.keep(rows, [owner.ids[: owner.last_image_end] for owner in missing])
 
     def _prefill_evenly(self, rows: Sequence[Row], ends: Sequence[int], keep: bool) -> None:
         """Prefill rows of layers that keep states up to `ends`, those with equally many new tokens together, and `keep`
@@ -316,8 +318,9 @@ class ModelRunner:
             if keep and not new:
                 continue
             group = [rows[index] for index in indices]
+            slots = None if fresh else [row.slot for row in group]
             for layer in layers:
-                layer.begin(None if fresh else [row.slot or 0 for row in group])
+                layer.begin(slots)
             if new:
                 self._forward(group, [ends[index] for index in indices])
             if keep:
@@ -340,19 +343,13 @@ class ModelRunner:
         parts = list(zip(rows, starts, ends, strict=True))
         ids = torch.tensor([id for row, start, end in parts for id in row.encoded.ids[start:end]])
         positions = torch.cat([row.encoded.positions[:, start:end] for row, start, end in parts], dim=1)
-        shape = (len(rows), -1) if self._keeps_states else (1, -1)
-        last = torch.tensor(counts[:1] if self._keeps_states else counts).cumsum(0) - 1
-        places = positions.unflatten(1, shape).to(device)
-        slots = [row.slot or 0 for row in rows]
+        slots = [row.slot for row in rows]
         call = Call(slots, starts, counts, device, self._model.dtype, self._column_bytes)
         turns = [turn for row, start, _ in parts for turn in row.encoded.turns_after(start)]
-        inputs = library.image_inputs(self._encoder, turns, device)
-        inputs |= {"position_ids": places if len(places) > 1 else places[0], self._cache_argument: self._pool.cache}
-        with call.attending():
-            made = self._model(
-                input_ids=ids.view(shape).to(device), **inputs, use_cache=True, logits_to_keep=last.to(device)
-            )
-        return made.logits.flatten(0, 1)
+        of_a_row = counts[:1] if self._pool.keeps_states else counts
+        last = torch.tensor(of_a_row).cumsum(0) - 1
+        images = library.image_inputs(self._encoder, turns, device)
+        return self._steps.forward(ids.to(device), positions.to(device), call, **images, logits_to_keep=last.to(device))
 
     def _chosen_by(self, batch: Sequence[EncodedConversation], grammar: str | None) -> LogitsProcessorList:
         """What chooses tokens by those before."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch._dynamo import config as dynamo_config
@@ -15,10 +16,12 @@ from roomscout.models.transformers.attention import Call
 from roomscout.models.transformers.decoding import FiniteLogits, processed
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.families.family import LANGUAGE_MODEL
-from roomscout.models.transformers.kv_cache import STEPS_PER_READ, Pool, Row, cache_argument
+from roomscout.models.transformers.kv_cache import Pool, Row, cache_argument
 
 log = logging.getLogger(__name__)
 
+# With graphs, the CPU reads so many tokens of each row at once: a reply ends up to 3 steps before that is noticed.
+STEPS_PER_READ = 4
 # Graphs are for 1, 2, 4, 8 rows and then for multiples of 8.
 _BUCKET = 8
 
@@ -71,7 +74,7 @@ class DecodingSteps:
     """Decodes the rows of a call, step by step. A step's tensors are static, whatever the lengths of the rows: with
     `capture`, a graph for a number of rows is captured once and serves all calls until the pool's buffers change. If
     nothing but `always` chooses tokens, that is part of the graph, and the CPU waits once in STEPS_PER_READ steps.
-    Layers that keep states take rows as they are (`by_row`), others all tokens as one row."""
+    Layers that keep states take rows as they are, others all tokens as one row."""
 
     def __init__(
         self,
@@ -99,6 +102,10 @@ class DecodingSteps:
             return rows
         return -(-rows // _BUCKET) * _BUCKET if rows > _BUCKET else 1 << (rows - 1).bit_length()
 
+    def free(self) -> None:
+        """Free the graphs, each of which has memory of its own."""
+        self._graphs.clear()
+
     def begin(
         self,
         rows: Sequence[Row],
@@ -109,7 +116,7 @@ class DecodingSteps:
     ) -> "StaticStep":
         """The steps of these rows behind their first `starts` tokens, the next ones at `positions` (axes, rows).
         `finite` counts their logits if nothing but `always` chooses tokens with it."""
-        slots = [row.slot or 0 for row in rows]
+        slots = [row.slot for row in rows]
         idle = self.size(len(rows)) - len(rows)
         spare = self._pool.columns - 1
         call = Call(
@@ -120,24 +127,23 @@ class DecodingSteps:
         if not self.captures:
             return StaticStep(self, call, positions, choose, None)
         if self._version != self._pool.version:
-            self._graphs.clear()
+            self.free()
             self._version = self._pool.version
         key = len(slots) + idle, finite is not None
-        step = self._graphs.get(key)
-        if step is None:
+        if key not in self._graphs:
             counted = FiniteLogits(key[0], self._model.device) if finite is not None else None
-            step = self._graphs[key] = StaticStep(self, call, positions, choose, counted)
-        step.load(call, positions, choose, finite)
-        return step
+            self._graphs[key] = StaticStep(self, call, positions, choose, counted)
+        self._graphs[key].load(call, positions, choose, finite)
+        return self._graphs[key]
 
-    def logits(self, ids: torch.Tensor, positions: torch.Tensor, call: Call) -> torch.Tensor:
-        """Logits (rows, vocabulary) after `ids` (rows,) at `positions` (axes, rows). On CUDA it never synchronizes with
-        the device, so that it can be captured."""
-        shape = (-1, 1) if self._pool.state_layers else (1, -1)
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, call: Call, **more: Any) -> torch.Tensor:
+        """Logits (tokens, vocabulary) after a call's `ids` (tokens,) at `positions` (axes, tokens), with `more` inputs
+        of the model. Without images it never synchronizes with the device, so that it can be captured."""
+        shape = (call.rows, -1) if self._pool.keeps_states else (1, -1)
         places = positions.unflatten(1, shape)
         inputs = {"position_ids": places if len(places) > 1 else places[0], self._cache_argument: self._pool.cache}
-        with call.attending(), self._with_compiled_layers():
-            made = self._model(input_ids=ids.view(shape), **inputs, use_cache=True)
+        with call.attending():
+            made = self._model(input_ids=ids.view(shape), **inputs, **more, use_cache=True)
         return made.logits.flatten(0, 1)
 
     def choose_always(self, finite: FiniteLogits, logits: torch.Tensor) -> torch.Tensor:
@@ -146,10 +152,10 @@ class DecodingSteps:
         ids = torch.empty(len(logits), 0, dtype=torch.long, device=logits.device)
         return processed(processors, ids, logits.float()).argmax(dim=1, keepdim=True)
 
-    def capture(self, step: Step) -> Step:
-        """The step as a graph. If capture fails, returns the step itself and disables capture."""
+    def capture(self, step: Step) -> Step | None:
+        """The step as a graph; None, from then on, if capture fails."""
         if self._capture is None:
-            return step
+            return None
         try:
             return self._capture(step)
         except RuntimeError as error:
@@ -157,10 +163,10 @@ class DecodingSteps:
                 raise
             log.warning("CUDA graph capture failed (%s): decoding continues without graphs", first_line(error))
             self._capture = None
-            return step
+            return None
 
     @contextmanager
-    def _with_compiled_layers(self) -> Iterator[None]:
+    def compiled(self) -> Iterator[None]:
         """Run the decoder layers as they are compiled, if they are."""
         if not self._compiled:
             yield
@@ -214,13 +220,13 @@ class StaticStep:
 
     def _next(self, step: Step) -> torch.Tensor:
         if self._has_run and self._replay is None and self._steps.captures:
-            replay = self._steps.capture(step)
-            self._replay = None if replay == step else replay
+            self._replay = self._steps.capture(step)
         self._has_run = True
         return (self._replay or step)()
 
     def _logits(self) -> torch.Tensor:
-        logits = self._steps.logits(self._ids, self._positions, self.call)
+        with self._steps.compiled():
+            logits = self._steps.forward(self._ids, self._positions, self.call)
         self._positions += 1
         self.call.advance()
         return logits

@@ -19,7 +19,6 @@ ImageInputs = dict[str, "torch.Tensor"]  # a processor's output for one image, b
 # In all families:
 LANGUAGE_MODEL = "model.language_model"
 HEAD = "lm_head"  # the layer that computes logits
-TEXT_CONFIG = "text_config"  # the language model's part of the configuration
 PRESERVE_THOUGHTS = {"preserve_thinking": True}  # chat templates that have it then leave thoughts in earlier replies
 EncodedVideo = tuple[list[int], "torch.Tensor", ImageInputs]  # ids of a text with a video, their positions, inputs
 
@@ -94,7 +93,7 @@ def _missing(*args: object) -> Any:
 class Family:
     """A model family. `config` arguments are a checkpoint's configuration.
 
-    Rows of a batch are left-padded; image inputs are concatenated over the batch, with any number in each row."""
+    Image inputs are concatenated over the rows of a batch, with any number in each row."""
 
     name: str  # as messages call it
     example: str  # the hub id of a checkpoint
