@@ -28,7 +28,7 @@ LINES = {
     "benchmarks": 2_400,
     "examples": 840,
     "explorer": 2_880,
-    "tests": 28_230,
+    "tests": 28_330,
 }
 """The lines of the Python files of each folder, rounded up so that a fix of 20 lines needs no other number."""
 MOST_LINES_OF_A_FILE = 500

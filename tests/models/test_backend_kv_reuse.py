@@ -300,20 +300,81 @@ class TestMemory:
         assert max(reply.prompt_tokens for reply in replies) > 2 * kv_cache.PAGE
         assert caplog.text.count("longer than planned") == 1
 
-    def test_a_failure_while_slots_are_copied_loses_rows_and_no_reply(self, checkpoint, plain, monkeypatch):
+    @pytest.mark.parametrize("method", ["rebuild", "_empty"])
+    def test_memory_that_runs_out_while_slots_are_made_or_copied_changes_no_reply(
+        self, checkpoint, plain, monkeypatch, method
+    ):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(3)]
-        take_turn(backend, conversations[:2])
-        layer, rebuild = backend._runner._pool._layers[-1], SlotLayer.rebuild
+        if method == "rebuild":
+            take_turn(backend, conversations[:2])
+        layer, works = backend._runner._pool._layers[-1], getattr(SlotLayer, method)
 
         def fails_once(self, *args):
             if self is layer:
-                monkeypatch.setattr(SlotLayer, "rebuild", rebuild)
+                monkeypatch.setattr(SlotLayer, method, works)
                 raise torch.OutOfMemoryError("no memory is left")
-            rebuild(self, *args)
+            return works(self, *args)
 
-        monkeypatch.setattr(SlotLayer, "rebuild", fails_once)
-        assert [reply.reused_tokens for reply in same_replies(backend, plain, conversations)] == [0, 0, 0]
+        monkeypatch.setattr(SlotLayer, method, fails_once)
+        with suppress(OutOfMemory):  # nobody to evict for a first call
+            backend.generate(conversations, ACTION)
+        for group in (conversations, conversations[:1]):
+            same_replies(backend, plain, group)
+
+    def test_slots_of_released_conversations_are_freed_before_a_call_gives_up(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        conversations = [begin(n) for n in range(4)]
+        take_turn(backend, conversations)
+        for conversation in conversations:
+            backend.release(conversation)
+        pool = backend._runner._pool
+        with memory_runs_out(backend, lambda rows, passed: pool._slots > 1):
+            same_replies(backend, plain, [begin(9)])
+
+    def test_slots_get_narrower_before_a_conversation_is_evicted(self, checkpoint, plain, caplog):
+        backend = reusing(checkpoint, kv_cache_bytes=4 * 256 * kv_token_bytes(plain._runner._model.config, 4))
+        long = begin(9, words=60)
+        take_turn(backend, [long])
+        backend.release(long)
+        conversations = [begin(n, words=1) for n in range(4)]
+        take_turn(backend, conversations)
+        assert all(reply.reused_tokens for reply in same_replies(backend, plain, conversations))
+        assert "recomputed" not in caplog.text
+
+    def test_a_row_that_fails_in_an_interrupted_call_leaves_nothing(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        backend._runner._always.append(SuppressTokens(backend._runner._end_ids, torch.device("cpu")))
+        conversations = [begin(0, words=1), begin(1, words=5)]
+        take_turn(backend, conversations)
+        passes = 0
+
+        def damage(layer, args, values):
+            nonlocal passes
+            passes += 1
+            if passes == 2:
+                values.view(-1, values.shape[-1])[0] = float("nan")
+            if passes == 4:
+                raise KeyboardInterrupt
+
+        hook = backend._runner._model.model.language_model.layers[0].self_attn.v_proj.register_forward_hook(damage)
+        with pytest.raises(KeyboardInterrupt):
+            backend.generate(conversations, ACTION)
+        hook.remove()
+        backend._runner._always.pop()
+        same_replies(backend, plain, conversations)
+
+    def test_an_alternative_beside_other_conversations_changes_neither(self, checkpoint, plain):
+        backend = reusing(checkpoint)
+        one, other = begin(0), begin(1)
+        for _ in range(2):
+            take_turn(backend, [one, other])
+            alternative = other.asking_instead("Answer now, the room is small and the lamp is on.")
+            for batch in ([one, alternative], [alternative, one]):
+                same_replies(backend, plain, batch)
+        assert all(reply.reused_tokens > 100 for reply in same_replies(backend, plain, [one, other]))
+        with pytest.raises(ValueError, match="beside its alternative"):
+            backend.generate([other, alternative], ACTION)
 
 
 @pytest.mark.parametrize("seed", range(3))
