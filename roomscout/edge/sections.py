@@ -169,8 +169,7 @@ class ModelSettings(Section):
     memory_fraction: types.Share = setting(ModelOptions.memory_fraction, Role.SPEED, "FLOAT", engines=HERE_OR_VLLM)
     """The fraction of each GPU's memory that the run may take in all; on a CPU, of the machine's memory."""
     compile: bool = setting(ModelOptions.compile, Role.SPEED, engines=("transformers",))
-    """Compile decoding steps on CUDA, which can take minutes and pays off in long runs; needs a C++ compiler and
-    Triton."""
+    """Compile one layer for decoding steps, on CUDA, and use it for all; needs a C++ compiler and Triton."""
     tiles_per_view: types.Count = setting(ModelOptions.tiles_per_view, Role.ANSWERER)
     """Maximum number of tiles into which InternVL cuts a view, at 256 tokens each."""
     logprobs: bool = setting(ModelOptions.logprobs, Role.RECORD, engines=("transformers",), unless=("policy",))
@@ -192,7 +191,7 @@ class ScheduleSettings(Section):
     """The largest batch that --batch-size auto makes."""
     # Larger ones gain little, since a turn lasts as long as its longest reply.
     refill: bool = setting(False, Role.SPEED, engines=("transformers",), needs=("max_batched_turns=all",))
-    """Replace each finished question of a batch by the next; slower on a CPU."""
+    """Replace each finished question of a batch by the next, so that the batch stays full."""
     concurrency: types.Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto")
     """Questions at a time after the batched turns (auto is the whole batch), or at every turn with --engine openai or
     vllm (auto is 32)."""

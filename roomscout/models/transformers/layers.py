@@ -10,6 +10,7 @@ from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from roomscout.models.transformers.attention import current_call
 
+_ALIGNMENT = 64  # bytes; kernels take longer over memory that is aligned to less
 STATES = {"linear_attention", "conv"}  # the types of layers that keep a state
 KeptLayer: TypeAlias = "SlotLayer | StateLayer"  # what one layer keeps of all conversations
 
@@ -79,8 +80,12 @@ class SlotLayer(DynamicLayer):
         if like.device.type == "cuda":
             return like.new_zeros(self.slots, self.columns, heads, size)
         numbers = self.slots * heads * self.columns * size
-        zeros = torch.from_numpy(np.zeros(numbers * like.itemsize, np.uint8))  # which the system clears once it is used
-        return zeros.view(like.dtype).view(self.slots, heads, self.columns, size).transpose(1, 2)
+        cleared = np.zeros(
+            numbers * like.itemsize + _ALIGNMENT, np.uint8
+        )  # by the system, page by page, once it is used
+        first = -cleared.ctypes.data % _ALIGNMENT
+        zeros = torch.from_numpy(cleared[first : first + numbers * like.itemsize]).view(like.dtype)
+        return zeros.view(self.slots, heads, self.columns, size).transpose(1, 2)
 
 
 class StateLayer(LinearAttentionLayer):
