@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from roomscout.models.transformers.attention import current_call
 
-_ALIGNMENT = 64  # bytes; kernels take longer over memory that is aligned to less
 STATES = {"linear_attention", "conv"}  # the types of layers that keep a state
 KeptLayer: TypeAlias = "SlotLayer | StateLayer"  # what one layer keeps of all conversations
 
@@ -79,13 +77,7 @@ class SlotLayer(DynamicLayer):
         heads, _, size = like.shape[-3:]
         if like.device.type == "cuda":
             return like.new_zeros(self.slots, self.columns, heads, size)
-        numbers = self.slots * heads * self.columns * size
-        cleared = np.zeros(
-            numbers * like.itemsize + _ALIGNMENT, np.uint8
-        )  # by the system, page by page, once it is used
-        first = -cleared.ctypes.data % _ALIGNMENT
-        zeros = torch.from_numpy(cleared[first : first + numbers * like.itemsize]).view(like.dtype)
-        return zeros.view(self.slots, heads, self.columns, size).transpose(1, 2)
+        return like.new_zeros(self.slots, heads, self.columns, size).transpose(1, 2)
 
 
 class StateLayer(LinearAttentionLayer):
