@@ -145,7 +145,7 @@ def test_replies_equal_those_of_the_librarys_own_template(library: Library):
                 reuses = library.kind not in RECOMPUTED and turn > 0
                 assert (reply.reused_tokens > 0) == reuses or asked is alternatives
                 computed = len(conversation.images) if library.kind in RECOMPUTED else asked is conversations
-                assert reply.images_encoded == computed or library.backend._runner._keeps_states
+                assert reply.images_encoded == computed or library.backend._runner._pool.keeps_states
         for conversation in conversations:
             conversation.append(library.said())
             conversation.append(Message.of_views("You moved.", view(conversation.id, turn + 1)))
