@@ -112,7 +112,10 @@ def memory_runs_out(backend, when):
         hook.remove()
 
 
-@pytest.mark.parametrize("how", ["plain", "sampled", "constrained", "alternatives", "compiled", "graphs", "qwen3_5"])
+HOW = ("plain", "sampled", "constrained", "alternatives", "graphs", "qwen3_5")
+
+
+@pytest.mark.parametrize("how", [*HOW, pytest.param("compiled", marks=pytest.mark.slow)])
 def test_rows_that_end_leave_the_call_and_the_others_reply_the_same(checkpoint, tmp_path, monkeypatch, how):
     sizes, begin_steps = list[int](), DecodingSteps.begin
 
