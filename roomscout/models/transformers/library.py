@@ -15,11 +15,6 @@ from roomscout.models.transformers.encoding import ConversationEncoder, EncodedC
 _padded = partial(pad_sequence, batch_first=True, padding_side="left")
 
 
-def prompt_columns(batch: Sequence[EncodedConversation]) -> int:
-    """The columns of the prompts in a call of `generate`."""
-    return max(len(encoded.ids) for encoded in batch)
-
-
 def generate(
     model: PreTrainedModel,
     encoder: ConversationEncoder,
@@ -29,7 +24,8 @@ def generate(
     processors: LogitsProcessorList,
     stop: ReplyStop,
 ) -> None:
-    """Let the model reply to conversations, none of which is cached; `stop` collects the replies."""
+    """Let the model reply to conversations, of which nothing is cached; `stop` collects replies behind as many columns
+    as the longest prompt has."""
     device = model.device
     ids = _padded([torch.tensor(encoded.ids) for encoded in batch], padding_value=pad_id)
     turns = [turn for encoded in batch for turn in encoded.turns]

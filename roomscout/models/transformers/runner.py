@@ -191,7 +191,7 @@ class ModelRunner:
             )
             ended(row, reply)
 
-        columns = 1 if self._reuses_kv else library.prompt_columns(batch)
+        columns = 1 if self._reuses_kv else max(len(encoded.ids) for encoded in batch)
         stop = decoding.ReplyStop(self._end_ids, columns, len(batch), options.max_new_tokens, tell, finite)
         if not self._reuses_kv:
             library.generate(self._model, self._encoder, batch, self._pad_id, options.max_new_tokens, processors, stop)
