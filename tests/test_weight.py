@@ -19,7 +19,7 @@ LINES = {
     "roomscout/data": 3_610,
     "roomscout/edge": 2_800,
     "roomscout/envs": 1_000,
-    "roomscout/models": 6_060,
+    "roomscout/models": 6_080,
     "roomscout/rendering": 5_040,
     "roomscout/rooms": 3_140,
     "roomscout/runs": 3_060,
@@ -28,7 +28,7 @@ LINES = {
     "benchmarks": 2_400,
     "examples": 840,
     "explorer": 2_880,
-    "tests": 28_330,
+    "tests": 28_360,
 }
 """The lines of the Python files of each folder, rounded up so that a fix of 20 lines needs no other number."""
 MOST_LINES_OF_A_FILE = 500
