@@ -202,8 +202,10 @@ class Pool:
                 planned = min(self._planned, self._limit_bytes // (slots * self._token_bytes))
                 width = max(width, planned // PAGE * PAGE)
             elif width > self.columns:
-                self._say_longer()
                 width = max(width, self.columns * 5 // 4 // PAGE * PAGE)
+                if self._planned and not self._told:
+                    log.warning("A conversation is longer than planned: keys and values are copied into larger slots")
+                    self._told = True
             if slots * width * self._token_bytes > self._limit_bytes:  # narrow slots rather than few
                 width = buffer_columns(max(columns, *(len(row.ids) for row in held), 0))
             self._evict(self._limit_bytes // (width * self._token_bytes) - len(new), rows)
@@ -211,14 +213,10 @@ class Pool:
         taken = {row.slot for row in self._rows.values()}
         for row, slot in zip(new, [slot for slot in range(self._slots) if slot not in taken], strict=False):
             for layer in self._layers if slot in self._used else ():
-                layer.clean(slot)
+                if isinstance(layer, SlotLayer):  # a state is replaced as a whole
+                    layer.clean(slot)
             self._used.add(slot)
             row.slot = slot
-
-    def _say_longer(self) -> None:
-        if self._planned and not self._told:
-            log.warning("A conversation is longer than planned: keys and values are copied into larger slots")
-            self._told = True
 
     def _evict(self, most: int, spared: Sequence[Row]) -> None:
         """Evict the least recently used of the rows with a slot until there are at most so many, or `spared` alone."""

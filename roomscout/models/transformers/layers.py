@@ -129,9 +129,6 @@ class StateLayer(LinearAttentionLayer):
             self.kept[name] = states.new_zeros(slots, *states.shape[1:])
             self.kept[name][: len(rows)] = states[[slot for slot, _ in rows]]
 
-    def clean(self, slot: int) -> None:
-        """Nothing: a state is replaced as a whole."""
-
     @property
     def nbytes(self) -> int:
         """Bytes of the states that are kept."""

@@ -15,7 +15,7 @@ from roomscout.models.conversation import why_too_long
 from roomscout.models.transformers import decoding, library
 from roomscout.models.transformers.attention import Call, inference_state, takes_varlen
 from roomscout.models.transformers.decoding import GrammarConstraint, compiled_grammar
-from roomscout.models.transformers.devices import is_out_of_memory
+from roomscout.models.transformers.devices import is_out_of_memory, onednn_products
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
 from roomscout.models.transformers.kv_cache import Pool, Row
 from roomscout.models.transformers.layers import cache_layers, kv_token_bytes
@@ -73,6 +73,8 @@ class ModelRunner:
         capture = None
         if "graphs" in steps and takes_varlen(model.device, model.dtype):
             capture = partial(captured, model.device)
+        elif "graphs" in steps and model.device.type == "cuda":
+            log.warning("Decoding steps in %s run without CUDA graphs: those take bfloat16 or float16", model.dtype)
         compiled = compiled_layers(model) if "compiled" in steps else []
         self._steps = DecodingSteps(model, self._pool, self._column_bytes, self._always, capture, compiled)
         self._vocab_size: int = text.vocab_size
@@ -197,7 +199,8 @@ class ModelRunner:
             library.generate(self._model, self._encoder, batch, self._pad_id, options.max_new_tokens, processors, stop)
             return
         regular = None if more or logprobs else finite
-        self._in_slots(batch, stop, processors, regular)
+        with onednn_products(self._model):
+            self._in_slots(batch, stop, processors, regular)
 
     def _in_slots(
         self,
