@@ -10,11 +10,11 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from typing import Any
 
+from roomscout.rooms.frozen import SplitError, hash_line
 from roomscout.rooms.questions import RoomQuestion, room_questions
 from roomscout.rooms.room import LEVELS, make_room
 from roomscout.rooms.scan import ScanStyle
-from roomscout.rooms.split import CANARY, CANDIDATES, ROOMS, SEEDS, SHIPPED, SHIPPED_SCANS, SplitError, split_room
-from roomscout.rooms.writer import ply_of
+from roomscout.rooms.split import CANARY, CANDIDATES, ROOMS, SEEDS, SHIPPED, SHIPPED_SCANS, split_room
 from scripts.text_only import LETTERS, TextOnly, halves, scene, traits
 
 MOST_REPLACEMENTS = 20
@@ -117,7 +117,7 @@ def sha256_of_shipped() -> str:
 def hash_of_scan(room: tuple[str, str]) -> str:
     """The line of a room in SHIPPED_SCANS."""
     level, name = room
-    return f"{hashlib.sha256(ply_of(split_room(level, name).mesh)).hexdigest()}  {level}/{name}.ply\n"
+    return hash_line(level, split_room(level, name)) + "\n"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from roomscout.data.pictures import MADE
+from roomscout.rooms.frozen import shipped_rows
 from roomscout.rooms.questions import RoomQuestion
-from roomscout.rooms.split import CANARY, SHIPPED_VIEWS, numbers_of, shipped_questions, split_room
+from roomscout.rooms.split import CANARY, SHIPPED, SHIPPED_VIEWS, numbers_of, split_room
 from roomscout.rooms.view_finding import view_finding
 
 
@@ -23,7 +24,7 @@ def row_of(scene: tuple[str, str]) -> RoomQuestion:
 
 def main() -> None:
     """Write the questions, numbered after the others, and say what VIEWS_SHA256 has to be."""
-    others = shipped_questions()
+    others = shipped_rows(SHIPPED)
     scenes = dict.fromkeys((row["dataset"], row["scene_name"]) for row in others)
     with ProcessPoolExecutor() as pool:
         rows = pool.map(row_of, scenes, chunksize=5)

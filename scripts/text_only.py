@@ -13,8 +13,9 @@ import numpy as np
 
 from roomscout.data.benchmarks.vsi_bench import VSI_TYPES
 from roomscout.rooms.benchmark import CATEGORY_IN, FREQUENT
+from roomscout.rooms.frozen import shipped_rows
 from roomscout.rooms.questions import RoomQuestion
-from roomscout.rooms.split import shipped_questions
+from roomscout.rooms.split import SHIPPED
 
 LETTERS = "ABCD"
 STEPS = 150
@@ -158,7 +159,7 @@ def main() -> None:
     """Print a Markdown table of all types."""
     columns = ("frequent", "best letter", "last option", "text only")
     lines = [["percent", *columns], ["---"] * 5]
-    for name, scores in text_only_scores(shipped_questions()).items():
+    for name, scores in text_only_scores(shipped_rows(SHIPPED)).items():
         lines.append([name, *(f"{scores[each]:.1f}" if each in scores else "" for each in columns)])
     sys.stdout.write("".join(f"| {' | '.join(line)} |\n" for line in lines))
 

@@ -7,7 +7,7 @@ from roomscout.data.benchmark import Benchmark, FrequentAnswers, Origin, Referen
 from roomscout.data.benchmarks.vsi_bench import VSI_TYPES
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.room import LEVELS
-from roomscout.rooms.split import ROOMS, SHA256, VERSION, VIEWS_SHA256, make_pictures, make_scans, split_folder
+from roomscout.rooms.split import ROOMS, SHA256, SPLIT, VERSION, VIEWS_SHA256, make_pictures
 from roomscout.rooms.view_finding import VIEW_FINDING
 
 VIEWS_LABEL = f"rooms_v{VERSION}_{VIEWS_SHA256[:8]}_{VIEW_FINDING.name}"
@@ -50,8 +50,8 @@ BENCHMARK = Benchmark(
     name="rooms",
     title="Rooms",
     types=tuple(kind for kind in VSI_TYPES if kind.name in QUESTIONS_PER_TYPE),
-    folder=split_folder,
-    make_scans=make_scans,
+    folder=SPLIT.folder,
+    make_scans=SPLIT.make_scans,
     make_pictures=make_pictures,
     apart={VIEWS_LABEL: VIEW_FINDING},
     questions_from=MADE_HERE,

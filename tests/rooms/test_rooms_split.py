@@ -12,10 +12,10 @@ import pytest
 
 from roomscout.data.boxes import boxes_file
 from roomscout.data.scans import OWN_ROOTS, find_scan
-from roomscout.rooms import QUESTIONS_PER_TYPE, ScanStyle, make_room, split
+from roomscout.rooms import QUESTIONS_PER_TYPE, ScanStyle, frozen, make_room, split
 from roomscout.rooms.command import main
 from roomscout.rooms.room import LEVELS
-from roomscout.rooms.split import split_folder
+from roomscout.rooms.split import SHIPPED, SPLIT
 from scripts.rooms_split import sha256_of_shipped
 from scripts.text_only import text_only_scores
 from tests.conftest import made_once, run_main
@@ -33,14 +33,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(parent: Path) -> None:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda _: split.make_scans([*FIRST, ("bare", "unknown")], parent), range(2)))
+            list(pool.map(lambda _: SPLIT.make_scans([*FIRST, ("bare", "unknown")], parent), range(2)))
 
-    return split_folder(made_once(tmp_path_factory, "split", make))
+    return SPLIT.folder(made_once(tmp_path_factory, "split", make))
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    return list(split.shipped_questions())
+    return list(frozen.shipped_rows(SHIPPED))
 
 
 def test_a_level_decides_the_walls_and_the_objects():
@@ -95,8 +95,8 @@ def test_a_room_of_other_colours_or_of_a_coarser_mesh_is_refused(
     level, name = FIRST[0]
     asked = [row for row in rows if row["scene_name"] == name]
     monkeypatch.setattr(split, "RESOLUTION_M", 0.3)
-    with pytest.raises(split.SplitError, match="another room"):
-        split.checked_room(level, name, asked)
+    with pytest.raises(frozen.SplitError, match="another room"):
+        SPLIT.checked_room(level, name, asked)
 
 
 def test_each_row_is_marked_as_test_data_and_each_scan_has_its_hash(folder: Path, rows: list[dict[str, Any]]):
@@ -125,7 +125,7 @@ def test_each_room_has_a_view_to_find_apart_from_the_overall(folder: Path, monke
     rows = [json.loads(line) for line in (folder / "questions.jsonl").open()]
     views = [row for row in rows if row["question_type"] == "view_finding"]
     assert len(rows) == 6000 and len({(row["dataset"], row["scene_name"]) for row in views}) == len(views) == 600
-    monkeypatch.setattr(split, "cache_root", lambda: folder.parent)
+    monkeypatch.setattr(frozen, "cache_root", lambda: folder.parent)
     flags = ["eval", "--benchmark", "rooms", "--question-types", "view_finding", "--policy", "planner", "--no-report"]
     scenes = ["--scenes", FIRST[0][1], "--log-root", str(tmp_path), "--name", "views"]
     said = run_main([*flags, *scenes, "--image-size", "64", "48", "--focal", "30"]).stdout

@@ -13,7 +13,8 @@ from explorer.splits import SPLITS
 from roomscout import Question, RoomEnv, VectorEnv, explore, load_policy
 from roomscout.data.questions import QuestionError
 from roomscout.models.conversation import Conversation, Message
-from roomscout.rooms.split import SEEDS, shipped_questions
+from roomscout.rooms.frozen import shipped_rows
+from roomscout.rooms.split import SEEDS, SHIPPED
 from roomscout.training.endless import ENDLESS
 from roomscout.training.environment import EnvError
 
@@ -86,7 +87,7 @@ def test_a_reward_has_its_named_parts(rooms: RoomScans):
 
 
 def test_endless_rooms_are_repeatable_and_no_rooms_of_a_test():
-    names = {row["scene_name"] for row in shipped_questions()}
+    names = {row["scene_name"] for row in shipped_rows(SHIPPED)}
     with RoomEnv(endless=True, datasets=["bare"], question_types=["object_counting"], **VIEW) as env:
         drawn = [env.draw(seed) for seed in (0, 2**31, 0)]
         assert drawn[0] == drawn[2] != drawn[1] and {each.question_type for each in drawn} == {"object_counting"}
