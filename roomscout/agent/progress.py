@@ -15,7 +15,7 @@ from roomscout.agent.console import console, redraws, waiting_line
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.runs.prices import in_money
 from roomscout.runs.records import ResultRow
-from roomscout.scoring.summary import percents_of
+from roomscout.scoring.summary import aggregate
 
 if TYPE_CHECKING:
     from IPython.display import DisplayHandle
@@ -45,7 +45,7 @@ class Progress:
         self.total = total
         self.done = len(rows)
         self._benchmark = benchmark
-        self._scores: dict[str, list[float]] = {}  # by type
+        self._scored: list[ResultRow] = []
         self._budget = budget
         self._failed, self._turns_each = 0, turns_each
         self._noun = "turns" if turns_each > 1 else "questions"
@@ -120,7 +120,7 @@ class Progress:
     def _count(self, row: ResultRow) -> None:
         self._failed += row.failed
         if row.score is not None:
-            self._scores.setdefault(row.question_type, []).append(row.score)
+            self._scored.append(row)
 
     def _advance(self, turns: int, **fields: Any) -> None:
         """Move the bar on; that of a notebook is drawn again, but not more often than every 0.3 seconds."""
@@ -147,7 +147,7 @@ class Progress:
     def _overall(self) -> str:
         """The overall of the finished questions, as the final table has it, how many failed, and the cost so far."""
         try:
-            percents = percents_of(self._scores, self._benchmark) if self._benchmark else {}
+            percents = aggregate(self._scored, self._benchmark) if self._benchmark else {}
         except BenchmarkError:  # some aggregates need every type; the final table reports those that fail even then
             percents = {}
         overall = f"overall {percents['overall']:.1f} %" if percents else ""

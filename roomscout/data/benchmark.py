@@ -217,6 +217,9 @@ class Benchmark:
     scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by dataset, see `roomscout.data.scans`
     rescans: Mapping[str, str] = field(default_factory=lambda: {"scannet": SCANNET_ROOM})
     """By dataset with several scans of a room: a regular expression of their names, whose first group is the room."""
+    pairs: str = ""
+    """A regular expression of question ids, whose first group is the pair: one question about two rooms with unlike
+    answers. Only pairs count then, each with the smaller of its two scores, see `roomscout.scoring.pairs`."""
     references: tuple[Reference, ...] = ()  # published scores
     sizes: Mapping[str, int] = field(default_factory=dict)  # numbers of questions that published scores cover, by label
     video: VideoProtocol | None = None  # its official protocol on frames of videos; None if it has none
@@ -237,12 +240,9 @@ class Benchmark:
         if taken := {*names, *tasks} & RESERVED:
             raise ValueError(f"no type or task can be called {sorted(taken)[0]!r}: summaries use that name")
         for pattern in self.rescans.values():
-            try:
-                groups = re.compile(pattern).groups
-            except re.error as error:
-                raise ValueError(f"rescans: {pattern!r} is not a regular expression ({error})") from None
-            if not groups:
-                raise ValueError(f"rescans: {pattern!r} has no group that names the room")
+            _check_pattern("rescans", pattern, "the room")
+        if self.pairs:
+            _check_pattern("pairs", self.pairs, "the pair")
         object.__setattr__(self, "label", self.label or f"{self.name.replace('-', '_')}_overall")
 
     @cached_property
@@ -291,6 +291,11 @@ class Benchmark:
         match = re.fullmatch(pattern, scene_name) if pattern else None
         return dataset, match[1] if match else scene_name
 
+    def pair_of(self, question_id: str) -> str | None:
+        """The pair of a question; None if it belongs to none."""
+        match = re.fullmatch(self.pairs, question_id) if self.pairs else None
+        return match[1] if match else None
+
     def type_of_wording(self, question: str, has_options: bool) -> QuestionType:
         """The type whose wording a question has, or that of a user's own questions."""
         for question_type in self.types:
@@ -298,6 +303,16 @@ class Benchmark:
             if fits and re.match(question_type.wording, question.strip(), re.IGNORECASE | re.DOTALL):
                 return question_type
         return OPEN_CHOICE if has_options else OPEN
+
+
+def _check_pattern(name: str, pattern: str, what: str) -> None:
+    """Raise ValueError unless a pattern of the field `name` is a regular expression with a group for `what`."""
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"{name}: {pattern!r} is not a regular expression ({error})") from None
+    if not groups:
+        raise ValueError(f"{name}: {pattern!r} has no group that names {what}")
 
 
 def origin_lines(benchmark: Benchmark, datasets: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from roomscout.data.judged import JUDGED_KIND
 from roomscout.runs.records import BenchmarkRecord, RunFacts, TypeRecord
 
 OVERALLS = {"tasks": mean_over_tasks, "questions": mean_over_questions}  # unless a function of its own computes it
-SAME = ("name", "title", "label", "excluded", "summed_last", "datasets", "scan_layouts", "rescans", "sizes")
+SAME = ("name", "title", "label", "excluded", "summed_last", "datasets", "scan_layouts", "rescans", "pairs", "sizes")
 """The fields that a benchmark and its record have alike."""
 SAME_OF_KIND = ("unit", "takes_options", "needs_judge", "in_scan_coordinates", "judges_camera")
 """Likewise of a kind of answer and a type's record."""

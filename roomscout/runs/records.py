@@ -287,6 +287,7 @@ class BenchmarkRecord(Record):
     references: tuple[Reference, ...]  # published scores
     sizes: dict[str, int]  # the numbers of questions of its overalls, by label
     brings_questions: bool  # whether questions need no file
+    pairs: OmittedIfEmpty[str] = ""  # how ids of one pair are named
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from roomscout.data.answers import AnswerKind, Number, matched_text
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import FEWEST_SCENES, INTERVAL, LEVEL, SEED, scored_alone
+from roomscout.scoring.pairs import in_pairs
 from roomscout.scoring.scores import Agreement, EpisodeId, PersonScores, ResultRow, Scores, scores_of
 from roomscout.scoring.summary import rounded
 
@@ -137,7 +138,7 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
     for name, own in grouped(rows).items():
         percents, intervals = scored_alone(own, benchmark)
         by_type = grouped((row.question_type, row) for row in own)
-        found = {key: scores_of(each) for key, each in by_type.items()}
+        found = {key: scores_of(in_pairs(each, benchmark)) for key, each in by_type.items()}
         scores[name] = PersonScores(
             answers=sum(row.answer is not None for row in own),
             by_type={key: (len(each), rounded(100 * mean(each)) if each else None) for key, each in found.items()},

@@ -8,6 +8,7 @@ from functools import cache
 from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, Selection
+from roomscout.scoring.pairs import scores_in_pairs
 from roomscout.scoring.scores import Baseline
 from roomscout.scoring.summary import percents_of, rounded
 
@@ -49,12 +50,15 @@ def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark:
 def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> Baseline | None:
     """The scores of the guesses over the questions with one; None if there is none that is scored without a judge."""
     answers = guesses.answers
-    scored = [question for question in questions if question.id in answers and not question.kind.needs_judge]
+    guessed = [question for question in questions if question.id in answers and not question.kind.needs_judge]
+    own_scores = {question.id: question.score(answers[question.id]) or 0.0 for question in guessed}
+    score_of = scores_in_pairs(own_scores, benchmark)
+    scored = [question for question in guessed if question.id in score_of]
     unknown = [question for question in scored if answers[question.id] is None]
     if len(unknown) == len(scored):
         return None
     without = {benchmark.task_of(question.question_type) for question in unknown}
-    scores = grouped((question.question_type, question.score(answers[question.id]) or 0.0) for question in scored)
+    scores = grouped((question.question_type, score_of[question.id]) for question in scored)
     percents = {name: rounded(percent) for name, percent in percents_of(scores, benchmark).items()}
     return Baseline(
         source=f"{guesses.what} in {guesses.source}",

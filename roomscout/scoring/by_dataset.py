@@ -6,6 +6,7 @@ from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.data.benchmark import Benchmark
 from roomscout.scoring.intervals import INTERVAL, scored_alone
+from roomscout.scoring.pairs import in_pairs
 from roomscout.scoring.scores import DatasetScores, ResultRow, Scores, scores_of
 
 
@@ -22,7 +23,7 @@ def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[s
         overall = percents.pop("overall", None)
         by_dataset[name] = DatasetScores(
             questions=len(of_name),
-            scored=len(scores_of(of_name)),
+            scored=len(scores_of(in_pairs(of_name, benchmark))),
             failed=sum(row.failed for row in of_name),
             tasks=percents,
             overall=overall,

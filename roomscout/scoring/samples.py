@@ -8,7 +8,8 @@ from roomscout.base.tables import Table, decimal
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import kind_code
-from roomscout.scoring.scores import ResultRow, SampleScores, Scores, scores_of
+from roomscout.scoring.pairs import in_pairs, scores_in_pairs
+from roomscout.scoring.scores import ResultRow, SampleScores, Scores
 from roomscout.scoring.summary import percents_of
 
 
@@ -16,20 +17,25 @@ def summarize_samples(
     rows: Iterable[ResultRow], kinds: Mapping[str, AnswerKind], benchmark: Benchmark, samples: int
 ) -> SampleScores:
     """The scores of the questions with a ground truth and all of their `samples` answers: the "mean", "pass@k" for k =
-    2, 4, 8, ... and `samples`, see `pass_at`, and "majority" by the kind's `vote`. `kinds` are by question id."""
-    by_question = grouped((row.id, row) for row in rows if row.score is not None).values()
-    complete = [sorted(answers, key=lambda row: row.sample) for answers in by_question if len(answers) == samples]
-    types = [answers[0].question_type for answers in complete]
-    scores = list(map(scores_of, complete))
-    scored = {"mean": list(map(mean, scores))}
-    scored |= {f"pass@{k}": [pass_at(k, of_question) for of_question in scores] for k in _ks(samples)}
-    scored["majority"] = [majority_score(answers, kinds[answers[0].id]) for answers in complete]
+    2, 4, 8, ... and `samples`, see `pass_at`, and "majority" by the kind's `vote`. `kinds` are by question id. Of a
+    benchmark with pairs, each sample of a pair has one score, and so have its two majorities."""
+    by_question = grouped((row.id, row) for row in rows if row.score is not None).items()
+    complete = {
+        name: sorted(answers, key=lambda row: row.sample) for name, answers in by_question if len(answers) == samples
+    }
+    counted = in_pairs((row for answers in complete.values() for row in answers), benchmark)
+    scores = grouped((row.id, row.score) for row in counted if row.score is not None)
+    types = [complete[name][0].question_type for name in scores]
+    scored = {"mean": list(map(mean, scores.values()))}
+    scored |= {f"pass@{k}": [pass_at(k, of_question) for of_question in scores.values()] for k in _ks(samples)}
+    majorities = {name: majority_score(complete[name], kinds[name]) for name in scores}
+    scored["majority"] = list(scores_in_pairs(majorities, benchmark).values())
     by_type = {name: grouped(zip(types, of_name, strict=True)) for name, of_name in scored.items()}
     percents = {name: percents_of(groups, benchmark) for name, groups in by_type.items()}
     tasks = [name for name in percents["mean"] if name != "overall"]
     return SampleScores(
         of_each=samples,
-        questions=len(complete),
+        questions=len(scores),
         types={kind: {name: 100 * mean(groups[kind]) for name, groups in by_type.items()} for kind in by_type["mean"]},
         tasks={task: {name: of_name[task] for name, of_name in percents.items()} for task in tasks},
         overall={name: of_name["overall"] for name, of_name in percents.items()} if percents["mean"] else None,

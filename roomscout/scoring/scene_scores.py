@@ -9,6 +9,7 @@ import numpy as np
 
 from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark, mean_over_questions, mean_over_tasks
+from roomscout.scoring.pairs import in_pairs
 from roomscout.scoring.scores import ResultRow
 from roomscout.scoring.summary import combined
 
@@ -27,10 +28,10 @@ class SceneScores:
 
     @classmethod
     def of(cls, rows: Iterable[ResultRow], benchmark: Benchmark) -> Self:
-        """The table of scored rows; rooms by name, types in the order of the benchmark, own types last."""
+        """The table of rows `in_pairs`; rooms by name, types in the order of the benchmark, own types last."""
         scored = [
             (row.question_type, benchmark.room_of(row.dataset, row.scene_name), row.score)
-            for row in rows
+            for row in in_pairs(rows, benchmark)
             if row.score is not None
         ]
         rooms = tuple(sorted({room for _, room, _ in scored}))

@@ -223,6 +223,7 @@ class Percentages(Record):
     failed: OmittedIfEmpty[int] = 0  # how many that count in the overall failed
     label: Label | None = None  # names the overall; None if nothing is scored
     overall: float | None = None  # None if nothing is scored
+    single: OmittedIfNone[float | None] = None  # the overall of the same answers, each by itself; None without pairs
     tasks: dict[str, float] = field(default_factory=dict)  # percent by task
     awaiting_judge: OmittedIfEmpty[int] = 0  # how many are not marked yet
     shown: OmittedIfEmpty[str] = ""  # what a video protocol showed
@@ -332,6 +333,15 @@ class Baseline(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sensitivity(Record):
+    """How the answers to pairs of questions follow what differs between their two rooms."""
+
+    pairs: int  # with two answers and unlike truths
+    changed: int  # of these, whose answers differ
+    right_way: int  # of these, whose answers differ as the truths do
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scores(Record):
     """The scores of a run."""
 
@@ -342,6 +352,7 @@ class Scores(Record):
     types: dict[str, TypeScores] = field(default_factory=dict)  # by type, and for "all"
     intervals: OmittedIfNone[Intervals | None] = None  # None for a single question
     datasets: OmittedIfEmpty[dict[str, DatasetScores]] = field(default_factory=dict)  # by name, if there are several
+    sensitivity: OmittedIfNone[Sensitivity | None] = None  # None without pairs of answers
     samples: OmittedIfNone[SampleScores | None] = None  # None with one answer to each question
     agreement: OmittedIfEmpty[dict[str, Agreement]] = field(default_factory=dict)  # by kind of answer
     annotators: OmittedIfEmpty[dict[str, PersonScores]] = field(default_factory=dict)  # by person

@@ -12,7 +12,8 @@ from roomscout.base.loading import code_of_others
 from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean, mean_over_questions
 from roomscout.scoring.headline import Headline, headline_of, in_one_line, left_out_lines
-from roomscout.scoring.scores import Label, Percentages, ResultRow, Scores, TypeScores, scores_of
+from roomscout.scoring.pairs import in_pairs, sensitivity, sensitivity_lines
+from roomscout.scoring.scores import Label, Percentages, ResultRow, Scores, TypeScores
 
 
 class AggregateError(BenchmarkError):
@@ -20,8 +21,12 @@ class AggregateError(BenchmarkError):
 
 
 def aggregate(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, float]:
-    """Percent per task and "overall" of the rows with a score, see `percents_of`."""
-    return percents_of(grouped((row.question_type, row.score) for row in rows if row.score is not None), benchmark)
+    """Percent per task and "overall" of the rows with a score, see `in_pairs` and `percents_of`."""
+    return percents_of(_scores_by_type(in_pairs(rows, benchmark)), benchmark)
+
+
+def _scores_by_type(rows: Iterable[ResultRow]) -> dict[str, list[float]]:
+    return grouped((row.question_type, row.score) for row in rows if row.score is not None)
 
 
 def percents_of(scores: Mapping[str, Sequence[float]], benchmark: Benchmark) -> dict[str, float]:
@@ -55,10 +60,11 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
     rows = list(rows)
     with_scan = [row for row in rows if row.failed_part != "scan"]
     by_type = grouped((row.question_type, row) for row in rows)
+    scores_of_types = _scores_by_type(in_pairs(rows, benchmark))
     types: dict[str, TypeScores] = {}
     for name in [name for name in dict.fromkeys([*benchmark.by_name, *by_type]) if name in by_type]:
         of_type = by_type[name]
-        scores = scores_of(of_type)
+        scores = scores_of_types.get(name, [])
         more = grouped(score for row in of_type for score in row.scores.items())
         types[name] = replace(
             _outcomes(of_type),
@@ -74,6 +80,7 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
         with_scan=_percentages(with_scan, benchmark, pending, part),
         finished=_percentages(finished, benchmark, pending, part) if len(finished) < len(rows) else None,
         types=types,
+        sensitivity=sensitivity(rows, benchmark),
     )
 
 
@@ -122,7 +129,7 @@ def _limited(label: Label, complete: bool, benchmark: Benchmark, counts: Mapping
 
 def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, part: str) -> Percentages:
     percents = aggregate(rows, benchmark)
-    scored = [row for row in rows if row.score is not None]
+    scored = [row for row in in_pairs(rows, benchmark) if row.score is not None]
     covered = benchmark.in_overall(row.question_type for row in scored)
     counted = [row for row in scored if row.question_type in covered]
     percentages = Percentages(
@@ -143,7 +150,17 @@ def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, 
         measured=any(row.measurements for row in counted),
     )
     percents = {name: rounded(percent) for name, percent in percents.items()}
-    return replace(percentages, label=label, overall=percents.pop("overall"), tasks=percents)
+    overall = percents.pop("overall")
+    return replace(percentages, label=label, overall=overall, single=_single(rows, scored, benchmark), tasks=percents)
+
+
+def _single(rows: Iterable[ResultRow], paired: Iterable[ResultRow], benchmark: Benchmark) -> float | None:
+    """The overall of the answers that are in pairs, each with its own score; None for a benchmark without pairs."""
+    if not benchmark.pairs:
+        return None
+    kept = {(row.id, row.sample) for row in paired}
+    own = _scores_by_type(row for row in rows if (row.id, row.sample) in kept)
+    return rounded(percents_of(own, benchmark)["overall"])
 
 
 def rounded(percent: float) -> float:
@@ -218,7 +235,7 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     lines += left_out_lines(headline) if headline else []
     if awaiting := asked.awaiting_judge:
         lines.append(f"{awaiting} not scored yet: a judge scores them, see roomscout rescore")
-    return [*lines, *no_interval_lines(scores), *_baseline_lines(scores)]
+    return [*lines, *sensitivity_lines(scores), *no_interval_lines(scores), *_baseline_lines(scores)]
 
 
 BASELINES = {"blind": "blind", "most_frequent": "frequent"}  # the baselines of a summary, and their columns
@@ -268,7 +285,7 @@ def failed_in_words(scores: Scores) -> str:
     words = f"{failed:,} of {scored:,} failed and score 0"
     if finished is None or finished.overall is None:
         return f"{words}, none finished"
-    return f"{words}, {finished.overall:.1f} % over the {scored - failed:,} that finished"
+    return f"{words}, {finished.overall:.1f} % over the {finished.counted:,} that finished"
 
 
 def reference_lines(scores: Scores, benchmark: Benchmark, frames: int | None = None) -> list[str]:

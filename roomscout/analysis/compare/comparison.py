@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from roomscout.analysis.compare.answers import Answers, QuestionKey
+from roomscout.analysis.compare.answers import Answers, QuestionKey, key_of
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, SCANS, Differing, differing, in_words, refused_in
 from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs import RunError
 from roomscout.scoring.headline import leaving_out
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
+from roomscout.scoring.pairs import in_pairs, scores_in_pairs
 from roomscout.scoring.scores import Label, ResultRow, scores_of
 from roomscout.scoring.summary import aggregate, label_of, rounded
 
@@ -136,17 +137,18 @@ def _pair(
 ) -> Pair:
     """Compare two runs over `questions`; failures are counted among the `common` questions of all runs."""
     benchmark = first.benchmark
-    rows = _rows(first, questions)
-    other_rows = _rows(other, questions)
+    answers = [_answers(run, questions) for run in (first, other)]
+    rows, other_rows = (_means(in_pairs(of_run, benchmark)) for of_run in answers)
     scores = differences(rows, other_rows, benchmark)
     types = {kind.name for kind in benchmark.types if kind.task != kind.name}  # of tasks with several types
     of_each = grouped((key.question_type, key.dataset) for key in questions)
     covered = benchmark.in_overall(of_each)
-    flips = _flips(questions, rows, other_rows)
+    flips = _flips(questions, *map(_means, answers))
     failed = (len(first.failed.intersection(common)), len(other.failed.intersection(common)))
     as_wrong = None
     if any(failed):
-        overalls = [rounded(aggregate(_rows(run, common), benchmark)["overall"]) for run in (first, other)]
+        counted = [_means(in_pairs(_answers(run, common), benchmark)) for run in (first, other)]
+        overalls = [rounded(aggregate(of_run, benchmark)["overall"]) for of_run in counted]
         as_wrong = (overalls[0], overalls[1])
     return Pair(
         first,
@@ -169,7 +171,8 @@ def _pair(
 
 def _finished(first: Answers, other: Answers, common: Sequence[QuestionKey]) -> list[QuestionKey]:
     """The questions that ended in an error in neither run; raises RunError if none remains."""
-    kept = [key for key in common if key not in first.failed and key not in other.failed]
+    both = [key for key in common if key not in first.failed and key not in other.failed]
+    kept = _with_twins(both, first.benchmark)
     if not kept:
         failed = " and ".join(
             f"{len(run.failed.intersection(common)):,} of {len(common):,} failed in {run.path}"
@@ -208,7 +211,8 @@ def _conditions(first: Answers, other: Answers, may_differ: set[str]) -> Differi
 def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[QuestionKey]:
     """The questions that all have scored, in the order of the first run; RunError if some have others that may not."""
     first = runs[0]
-    common = [key for key in first.by_question if all(key in run.by_question for run in runs)]
+    in_all = [key for key in first.by_question if all(key in run.by_question for run in runs)]
+    common = _with_twins(in_all, first.benchmark)
     if QUESTIONS not in may_differ:
         how = f"add --even-if {QUESTIONS} to compare those that all have"
         for run in runs:
@@ -229,10 +233,21 @@ def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[Que
     return common
 
 
-def _rows(run: Answers, questions: Iterable[QuestionKey]) -> list[ResultRow]:
+def _with_twins(questions: Iterable[QuestionKey], benchmark: Benchmark) -> list[QuestionKey]:
+    """The questions whose twin is among them; all of them for a benchmark without pairs."""
+    keys = list(questions)
+    paired = scores_in_pairs({key.id: 0.0 for key in keys}, benchmark)
+    return [key for key in keys if key.id in paired]
+
+
+def _answers(run: Answers, questions: Iterable[QuestionKey]) -> list[ResultRow]:
+    return [row for key in questions for row in run.by_question[key]]
+
+
+def _means(answers: Iterable[ResultRow]) -> list[ResultRow]:
     """A row for each question, with the mean score of its answers: a question weighs the same in both runs."""
-    answers = (run.by_question[key] for key in questions)
-    return [replace(rows[0], score=fmean(scores_of(rows))) for rows in answers]
+    by_question = grouped((key_of(row), row) for row in answers).values()
+    return [replace(rows[0], score=fmean(scores_of(rows))) for rows in by_question]
 
 
 def _adjusted(pairs: Sequence[Pair]) -> list[Pair]:
@@ -252,7 +267,7 @@ def _adjusted(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _flips(questions: Sequence[QuestionKey], first: Sequence[ResultRow], second: Sequence[ResultRow]) -> list[Flip]:
-    """The questions whose score crossed PASSING, of those with these `_rows`; largest changes first."""
+    """The questions whose score crossed PASSING, of those with these `_means`; largest changes first."""
     scored = zip(questions, scores_of(first), scores_of(second), first, second, strict=True)
     flips = [Flip(*of_question) for of_question in scored]
     crossed = [flip for flip in flips if (flip.before >= PASSING) != (flip.after >= PASSING)]
