@@ -21,20 +21,20 @@ LINES = {
     "roomscout/envs": 1_000,
     "roomscout/models": 6_080,
     "roomscout/rendering": 5_040,
-    "roomscout/rooms": 3_140,
+    "roomscout/rooms": 3_990,
     "roomscout/runs": 3_060,
-    "roomscout/scoring": 1_640,
-    "roomscout/training": 1_440,
+    "roomscout/scoring": 1_770,
+    "roomscout/training": 1_470,
     "benchmarks": 2_400,
     "examples": 840,
     "explorer": 2_880,
-    "tests": 28_360,
+    "tests": 28_950,
 }
 """The lines of the Python files of each folder, rounded up so that a fix of 20 lines needs no other number."""
 MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_BROAD_EXCEPTS = 11
-MOST_WORDS_OF_DOCS = 35_400
+MOST_WORDS_OF_DOCS = 35_900
 """In docs/, without the log."""
 OWN_FOLDERS = ("roomscout", "benchmarks", "explorer", "examples")
 
