@@ -32,7 +32,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--noise", type=float, help="RMS displacement of the surface, metres (0; cluttered 0.008)")
     parser.add_argument("--holes", type=int, help="missing patches per room (0; cluttered 12)")
     parser.add_argument("--view-finding", action="store_true", help="also ask for the place of a picture of each room")
+    parser.add_argument(
+        "--twins", action="store_true", help="so many pairs of rooms that differ in one edit, each with a question"
+    )
     options = parser.parse_args(arguments)
+    if options.twins and (options.view_finding or options.questions_per_type or options.objects):
+        parser.error("--twins goes with no --view-finding, --questions-per-type or --objects")
     if options.out.is_file():
         parser.error(f"{escaped(str(options.out))} is a file: OUT takes a folder")
     level = LEVELS[options.level]
@@ -46,13 +51,16 @@ def main(arguments: Sequence[str]) -> int:
         if options.objects:
             level = replace(level, objects=tuple(options.objects))
         style = replace(level.style, **{name: value for name, value in qualities.items() if value is not None})
-        questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level, options.view_finding)
+        questions = write_rooms(
+            options.out, options.rooms, options.seed, style, per_type, level, options.view_finding, options.twins
+        )
     except OSError as error:
         raise UsageError(f"{options.out} cannot be written ({error.strerror}): name another folder") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
     replace_unencodable(sys.stdout)
+    what = "pair" if options.twins else "room"
     sys.stdout.write(
-        f"{counted(options.rooms, 'room')} and {questions} questions written to {escaped(str(options.out))}\n"
+        f"{counted(options.rooms, what)} and {questions} questions written to {escaped(str(options.out))}\n"
     )
     return 0

@@ -17,6 +17,7 @@ MAX_RECTANGLE_M2 = 30.0
 MIN_CONCAVE_M2, MAX_CONCAVE_M2 = 14.0, 40.0
 ON_WALL_M = 0.005  # gap between a wall and the objects that hang on it
 _CUTS = ((2, 0), (1, 0), (3, 2), (0, 4))  # of L-shapes: the corner that is cut off, and from where corners are listed
+DOOR_REACH_M = 0.9  # what stays free in front of the door
 STANDING_M = 1.0  # side of the square that stays free in the middle of the room, to stand in
 
 
@@ -81,7 +82,7 @@ def furnish(plan: FloorPlan, rng: Generator) -> Placer:
     """Furnish the plan; omits what does not fit."""
     placer = Placer(plan, rng)
     placer.clear.append(OrientedBox((*plan.middle, 1.0), (STANDING_M, STANDING_M, 2.0)))
-    placer.at_wall("door", reach=0.9, gap=ON_WALL_M)
+    placer.at_wall("door", reach=DOOR_REACH_M, gap=ON_WALL_M)
     area = polygon_area(plan.corners)
     groups = _groups(area, rng)
     for group in groups:  # place bulky furniture before the windows
@@ -282,14 +283,15 @@ def _decorate(placer: Placer, area: float) -> None:
     repeated = rng.permutation(_REPEATED)[: 2 if is_small else _randint(rng, 2, 4)]
     for category in repeated:
         for _ in range(_randint(rng, 2, most)):
-            if _place_small(placer, str(category)) is None:
+            if place_small(placer, str(category)) is None:
                 break
     for category in rng.permutation([c for c in _SINGLE if c not in repeated]):
         if not placer.has(str(category)) and rng.random() < 0.6:
-            _place_small(placer, str(category))
+            place_small(placer, str(category))
 
 
-def _place_small(placer: Placer, category: str) -> int | None:
+def place_small(placer: Placer, category: str) -> int | None:
+    """Place a small object at a wall, on it, or in the open; returns its index, or None if it does not fit."""
     if category in _ON_WALLS:
         return placer.at_wall(category, z=placer.rng.uniform(*_ON_WALLS[category]), reach=0.3, gap=ON_WALL_M)
     if category == "heater":

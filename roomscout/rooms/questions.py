@@ -86,7 +86,7 @@ _Classify = Callable[[np.ndarray], np.ndarray]  # the answers, as indices, for b
 
 
 @dataclass(frozen=True)
-class _Draft:
+class Draft:
     """A question and its true answer: a number as text, or one of the shuffled `options`."""
 
     question: str
@@ -108,14 +108,19 @@ def room_questions(
     for (question_type, drafter), rng in zip(_DRAFTERS.items(), streams, strict=True):
         count = per_type.get(question_type, 0)
         for draft in drafter(room, rng, count) if count > 0 else ():
-            options, truth = None, draft.answer
-            if draft.options:
-                options = [f"{letter}. {text}" for letter, text in zip("ABCD", draft.options, strict=False)]
-                truth = "ABCD"[draft.options.index(draft.answer)]
+            options, truth = options_and_truth(draft)
             row = {"id": first_id + len(rows), "dataset": DATASET, "scene_name": room.name}
             row |= {"question_type": question_type, "question": draft.question}
             rows.append({**row, "ground_truth": truth, "options": options, **MORE_TYPES.get(question_type, {})})
     return rows
+
+
+def options_and_truth(draft: Draft) -> tuple[list[str] | None, str]:
+    """The columns `options` and `ground_truth` of a draft."""
+    if not draft.options:
+        return None, draft.answer
+    options = [f"{letter}. {text}" for letter, text in zip("ABCD", draft.options, strict=False)]
+    return options, "ABCD"[draft.options.index(draft.answer)]
 
 
 @lru_cache(maxsize=MAX_OBJECTS)
@@ -124,79 +129,99 @@ def _tree(item: RoomObject) -> KDTree:
     return KDTree(triangulate(item.surface, 0.05)[0])
 
 
-def _surface_distance(a: RoomObject, b: RoomObject) -> float:
+def surface_distance(a: RoomObject, b: RoomObject) -> float:
     """Distance in metres between the true surfaces, to about 2 cm."""
     few, many = sorted((_tree(a), _tree(b)), key=lambda tree: tree.n)
     return float(many.query(few.data)[0].min())
 
 
-def _stacked(room: Room, a: RoomObject, b: RoomObject) -> bool:
+def stacked(room: Room, a: RoomObject, b: RoomObject) -> bool:
     """Whether one of the two stands on the other."""
     pairs = ((a.supported_by, b), (b.supported_by, a))
     return any(index is not None and room.objects[index] is other for index, other in pairs)
 
 
-def _counting(room: Room, rng: Generator, count: int) -> list[_Draft]:
+def _counting(room: Room, rng: Generator, count: int) -> list[Draft]:
     counts = {c: len(room.of_category(c)) for c in room.categories}
     several = [c for c, n in counts.items() if n > 1]
     if not several:
         return []
     weight = np.array([COUNT_WEIGHTS[min(counts[c], len(COUNT_WEIGHTS) - 1)] for c in several])
     chosen = rng.choice(several, min(count, len(several)), replace=False, p=weight / weight.sum())
-    return [_Draft(COUNTING.format(c=c), str(counts[str(c)])) for c in chosen]
+    return [Draft(COUNTING.format(c=c), str(counts[str(c)])) for c in chosen]
 
 
-def _abs_distance(room: Room, rng: Generator, count: int) -> list[_Draft]:
+def _abs_distance(room: Room, rng: Generator, count: int) -> list[Draft]:
     pairs = list(combinations(room.unique_objects, 2))
-    drafts: list[_Draft] = []
+    drafts: list[Draft] = []
     for a, b in _sample(pairs, len(pairs), rng):
         if len(drafts) == count:
             break
-        metres = box_distance(a.box, b.box)
-        if metres < MIN_DISTANCE_M or _stacked(room, a, b):
-            continue
-        if _surface_distance(a, b) - metres <= max(BOX_SLACK_M, BOX_SLACK_SHARE * metres):
+        metres = distance_m(room, a, b)
+        if metres is not None:
             first, second = (a, b) if rng.random() < 0.5 else (b, a)
-            drafts.append(_Draft(ABS_DISTANCE.format(a=first.category, b=second.category), f"{metres:.1f}"))
+            drafts.append(Draft(ABS_DISTANCE.format(a=first.category, b=second.category), f"{metres:.1f}"))
     return drafts
 
 
-def _object_size(room: Room, rng: Generator, count: int) -> list[_Draft]:
+def distance_m(room: Room, a: RoomObject, b: RoomObject) -> float | None:
+    """Metres between the boxes of two objects; None if it cannot be asked for."""
+    metres = box_distance(a.box, b.box)
+    if metres < MIN_DISTANCE_M or stacked(room, a, b):
+        return None
+    return metres if surface_distance(a, b) - metres <= max(BOX_SLACK_M, BOX_SLACK_SHARE * metres) else None
+
+
+def _object_size(room: Room, rng: Generator, count: int) -> list[Draft]:
     chosen = _sample(list(room.unique_objects), count, rng)
-    return [_Draft(OBJECT_SIZE.format(c=o.category), str(round(100 * max(o.box.size)))) for o in chosen]
+    return [Draft(OBJECT_SIZE.format(c=o.category), str(round(100 * max(o.box.size)))) for o in chosen]
 
 
-def _room_size(room: Room, rng: Generator, count: int) -> list[_Draft]:
-    return [_Draft(ROOM_SIZE, f"{room.area_m2:.1f}")][:count]
+def _room_size(room: Room, rng: Generator, count: int) -> list[Draft]:
+    return [Draft(ROOM_SIZE, f"{room.area_m2:.1f}")][:count]
 
 
-def _rel_distance(room: Room, rng: Generator, count: int) -> list[_Draft]:
-    drafts: list[_Draft] = []
+def _rel_distance(room: Room, rng: Generator, count: int) -> list[Draft]:
+    drafts: list[Draft] = []
     primaries: set[str] = set()
-    gap = LARGE_ROOM_GAP_M if room.area_m2 > LARGE_ROOM_M2 else GAP_M
+    gap = _gap_m(room)
     for _ in range(MAX_TRIES):
         if len(drafts) == count:
             break
         primary = room.unique_objects[rng.integers(len(room.unique_objects))]
-        chosen = _draw_four(room, _nearest_distances(room, primary), gap, rng)
-        if primary.category not in primaries and chosen and _surfaces_agree(room, primary, chosen):
+        chosen = draw_four(room, nearest_distances(room, primary), gap, rng)
+        if primary.category not in primaries and chosen and surfaces_agree(room, primary, chosen):
             primaries.add(primary.category)
             names = dict(zip("abcd", _sample(chosen, 4, rng), strict=True))
-            drafts.append(_Draft(REL_DISTANCE.format(x=primary.category, **names), chosen[0], tuple(names.values())))
+            drafts.append(Draft(REL_DISTANCE.format(x=primary.category, **names), chosen[0], tuple(names.values())))
     return drafts
 
 
-def _nearest_distances(room: Room, primary: RoomObject) -> dict[str, float]:
+def _gap_m(room: Room) -> float:
+    """By which any two of four distances differ."""
+    return LARGE_ROOM_GAP_M if room.area_m2 > LARGE_ROOM_M2 else GAP_M
+
+
+def is_unambiguous(room: Room, primary: RoomObject, metres: Mapping[str, float], chosen: Sequence[str]) -> bool:
+    """Whether the first of four categories is the nearest, and all of their distances `metres` are apart."""
+    if any(metres[chosen[0]] + NEAREST_GAP_M >= metres[other] for other in chosen[1:]):
+        return False
+    if any(abs(metres[one] - metres[two]) <= _gap_m(room) for one, two in combinations(chosen, 2)):
+        return False
+    return surfaces_agree(room, primary, chosen)
+
+
+def nearest_distances(room: Room, primary: RoomObject) -> dict[str, float]:
     """Metres from the primary object to the nearest instance of each category; omits categories stacked with it."""
     distances = {}
     for category in room.categories:
         others = room.of_category(category)
-        if not any(o is primary or _stacked(room, o, primary) for o in others):
+        if not any(o is primary or stacked(room, o, primary) for o in others):
             distances[category] = min(box_distance(primary.box, o.box) for o in others)
     return distances
 
 
-def _draw_four(room: Room, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
+def draw_four(room: Room, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
     """Four categories, nearest first, whose distances differ by more than the gaps; None if none were found. Draws the
     nearest first, inversely to its instances: uniformly, categories with many would usually be the answer."""
     names = list(distances)
@@ -212,9 +237,9 @@ def _draw_four(room: Room, distances: Mapping[str, float], gap: float, rng: Gene
     return None
 
 
-def _surfaces_agree(room: Room, primary: RoomObject, chosen: Sequence[str]) -> bool:
+def surfaces_agree(room: Room, primary: RoomObject, chosen: Sequence[str]) -> bool:
     """Whether the first category is also nearest by the distance between true surfaces, by at least half the gap."""
-    metres = [min(_surface_distance(primary, o) for o in room.of_category(c)) for c in chosen]
+    metres = [min(surface_distance(primary, o) for o in room.of_category(c)) for c in chosen]
     return metres[0] + NEAREST_GAP_M / 2 < min(metres[1:])
 
 
@@ -229,16 +254,16 @@ def _quadrants(bearing: np.ndarray) -> np.ndarray:
 
 
 # The easy type uses the medium type's sides, but does not ask about objects at the back.
-_DIRECTIONS: dict[str, tuple[_Classify, tuple[str, ...]]] = {
+DIRECTIONS: dict[str, tuple[_Classify, tuple[str, ...]]] = {
     "object_rel_direction_easy": (_sides, ("left", "right")),
     "object_rel_direction_medium": (_sides, ("left", "right", "back")),
     "object_rel_direction_hard": (_quadrants, ("front-left", "front-right", "back-left", "back-right")),
 }
 
 
-def _direction(room: Room, rng: Generator, count: int, question_type: str) -> list[_Draft]:
-    classify, names = _DIRECTIONS[question_type]
-    triples, answers = _unambiguous_triples(room.unique_objects, classify)
+def _direction(room: Room, rng: Generator, count: int, question_type: str) -> list[Draft]:
+    classify, names = DIRECTIONS[question_type]
+    triples, answers = unambiguous_triples(room.unique_objects, classify)
     drafts = []
     for _ in range(count):
         possible = [i for i in range(len(names)) if (answers == i).any()]
@@ -248,12 +273,12 @@ def _direction(room: Room, rng: Generator, count: int, question_type: str) -> li
         pick = rng.choice(np.flatnonzero(answers == answer))
         a, b, c = (room.unique_objects[i].category for i in triples[pick])
         options = tuple(_sample(names, len(names), rng))
-        drafts.append(_Draft(DIRECTION[question_type].format(a=a, b=b, c=c), names[answer], options))
+        drafts.append(Draft(DIRECTION[question_type].format(a=a, b=b, c=c), names[answer], options))
         answers[(np.sort(triples, axis=1) == np.sort(triples[pick])).all(axis=1)] = -1
     return drafts
 
 
-def _unambiguous_triples(objects: Sequence[RoomObject], classify: _Classify) -> tuple[np.ndarray, np.ndarray]:
+def unambiguous_triples(objects: Sequence[RoomObject], classify: _Classify) -> tuple[np.ndarray, np.ndarray]:
     """Index triples (T, 3) of the objects stood by, faced and asked about, with their answers (T,), where centres are
     apart, the bearing is off its boundaries, and all of the inner halves of the footprints answer alike."""
     n = len(objects)
@@ -280,23 +305,27 @@ def _heading_deg(vector: np.ndarray) -> np.ndarray:
     return np.degrees(np.arctan2(vector[..., 1], vector[..., 0]))
 
 
-def _route_planning(room: Room, rng: Generator, count: int) -> list[_Draft]:
+def _route_planning(room: Room, rng: Generator, count: int) -> list[Draft]:
     route_map = RouteMap(room)
     routes = [draw_route(route_map, rng, blanks=1 + attempt % MOST_BLANKS) for attempt in range(ROUTE_ATTEMPTS)]
     # By turns, from which answers and wrong options are drawn uniformly: common turns are as often wrong as right.
     pool = grouped((route.turns, route) for route in routes if route)
-    drafts: list[_Draft] = []
+    drafts: list[Draft] = []
     while pool and len(drafts) < count:
         sequences = _pick(_by_blanks(pool), rng)
         turns = _pick(sequences, rng)
         route = _pick(pool[turns], rng)
-        steps = " ".join(f"{i}. {step}" for i, step in enumerate(route.steps, 1)) + "."
-        question = ROUTE.format(start=route.start, facing=route.facing, end=route.stops[-1], steps=steps)
-        drafts.append(_Draft(question, ", ".join(turns), _turn_options(turns, sequences, rng)))
+        drafts.append(Draft(route_question(route), ", ".join(turns), turn_options(turns, sequences, rng)))
         ends = route.start, route.stops[-1]
         left = (route for routes in pool.values() for route in routes if (route.start, route.stops[-1]) != ends)
         pool = grouped((route.turns, route) for route in left)
     return drafts
+
+
+def route_question(route: Route) -> str:
+    """The question for the turns of a route."""
+    steps = " ".join(f"{i}. {step}" for i, step in enumerate(route.steps, 1)) + "."
+    return ROUTE.format(start=route.start, facing=route.facing, end=route.stops[-1], steps=steps)
 
 
 def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[str, ...]]]:
@@ -305,7 +334,7 @@ def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[s
     return [turns for turns in lists if len(turns) >= OPTIONS_OF_BLANKS[len(turns[0])]] or lists
 
 
-def _turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng: Generator) -> tuple[str, ...]:
+def turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng: Generator) -> tuple[str, ...]:
     """The answer and distinct wrong options, shuffled. Prefers the turns of other routes in the room."""
     every = list(product(TURNS, repeat=len(turns)))
     ranked = [turns, *_sample(others, len(others), rng), *_sample(every, len(every), rng)]
@@ -321,7 +350,7 @@ def _sample(items: Sequence[Any], count: int, rng: Generator) -> list[Any]:
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 
-_DRAFTERS: dict[str, Callable[[Room, Generator, int], list[_Draft]]] = {
+_DRAFTERS: dict[str, Callable[[Room, Generator, int], list[Draft]]] = {
     "object_counting": _counting,
     "object_abs_distance": _abs_distance,
     "object_size_estimation": _object_size,

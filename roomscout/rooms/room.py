@@ -14,6 +14,7 @@ from roomscout.rooms.geometry import OrientedBox, points_in_polygon, polygon_are
 from roomscout.rooms.layout import clutter, draw_concave_plan, draw_plan, draw_rectangle, furnish
 from roomscout.rooms.placement import FloorPlan, RoomObject
 from roomscout.rooms.scan import RoomMesh, ScanStyle, scan, shell
+from roomscout.rooms.shapes import Shape
 
 MAX_ATTEMPTS = 50
 MIN_CATEGORIES, MIN_UNIQUE = 8, 5
@@ -98,13 +99,20 @@ def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: 
         raise ValueError(f"room index must be from 0 to {MAX_ROOMS - 1}, not {index}")
     for attempt in range(MAX_ATTEMPTS):
         rng = np.random.default_rng([seed, index, attempt])
-        plan = level.plan(rng)
-        items = _furniture(plan, level.objects, rng)
-        if _is_rich_enough(items, level.objects):
-            mesh = _mesh(plan, items, style or level.style, rng)
+        plan, items = draw_furniture(level, rng)
+        if items:
+            surround = draw_shell(plan, rng)
+            mesh = scan(surround, items, style or level.style, rng)
             return Room(f"room_seed{seed}_{index:03d}", plan, tuple(items), mesh)
     why = "; {} to {} objects are too much to demand".format(*level.objects) if level.objects else ""
     raise ValueError(f"no {level.name} room for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts{why}")
+
+
+def draw_furniture(level: Level, rng: Generator) -> tuple[FloorPlan, list[RoomObject]]:
+    """A floor plan of a level with visible furniture; without any if it is not rich enough to ask about."""
+    plan = level.plan(rng)
+    items = _furniture(plan, level.objects, rng)
+    return plan, items if _is_rich_enough(items, level.objects) else []
 
 
 def _furniture(plan: FloorPlan, number: tuple[int, int] | None, rng: Generator) -> list[RoomObject]:
@@ -168,11 +176,11 @@ def _is_rich_enough(items: list[RoomObject], number: tuple[int, int] | None = No
     return rich and (number is None or number[0] <= len(categories) <= number[1])
 
 
-def _mesh(plan: FloorPlan, objects: list[RoomObject], style: ScanStyle, rng: Generator) -> RoomMesh:
+def draw_shell(plan: FloorPlan, rng: Generator) -> Shape:
+    """Floor and walls in random tones."""
     floor = np.clip(np.array(FLOORS[rng.integers(len(FLOORS))]) + rng.uniform(-12, 12, 3), 0, 255)
     wall = np.clip(np.array(WALLS[rng.integers(len(WALLS))]) + rng.uniform(-10, 10, 3), 0, 255)
-    surround = shell(plan.corners, plan.height, floor, wall, rng)
-    return scan(surround, objects, style, rng)
+    return shell(plan.corners, plan.height, floor, wall, rng)
 
 
 def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray:

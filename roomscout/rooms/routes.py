@@ -133,6 +133,24 @@ def draw_route(route_map: RouteMap, rng: Generator, blanks: int) -> Route | None
     return Route(names[start], names[facing], tuple(names[i] for i in stops), tuple(turns), tuple(steps))
 
 
+def turns_of(route_map: RouteMap, route: Route) -> tuple[str, ...] | None:
+    """The turns with which a route, drawn in another room, is walked here; None if it cannot be, or is ambiguous."""
+    objects = route_map.room.objects
+    place_of = {objects[place].category: place for place in route_map.landmarks}
+    if not place_of.keys() >= {route.start, route.facing, *route.stops}:
+        return None
+    robot = route_map.begin(place_of[route.start], place_of[route.facing])
+    turns = []
+    for number, stop in enumerate(route.stops):
+        if robot is not None and number >= len(route.stops) - len(route.turns):
+            turn = route_map.turn(robot, place_of[stop])
+            if turn is None:
+                return None
+            turns.append(turn)
+        robot = robot and route_map.walk(robot, place_of[stop])
+    return tuple(turns) if robot is not None else None
+
+
 def _next_leg(
     route_map: RouteMap, rng: Generator, robot: _Robot, visited: Collection[int]
 ) -> tuple[str, _Robot | None]:

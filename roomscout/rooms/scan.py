@@ -82,23 +82,71 @@ def scan(surround: Shape, objects: Sequence[RoomObject], style: ScanStyle, rng: 
     whole = join(*shapes)
     index_of_quad = np.repeat(np.arange(SHELL, len(objects)), [len(shape.corners) for shape in shapes])
     vertices, faces, quad = triangulate(whole, style.resolution_m)
-    # Soft light from above and from one side, so that the faces of a solid differ.
     azimuth = rng.uniform(0, 2 * np.pi)
-    to_light = np.array([0.5 * np.cos(azimuth), 0.5 * np.sin(azimuth), 0.8])
-    side = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
-    normal = normals(whole)
-    brightness = np.clip(0.78 + 0.24 * normal @ to_light + 0.07 * normal @ side, 0.35, 1.05)
-    colours = whole.colours[quad] * brightness[quad, None]
     object_index = index_of_quad[quad]
-    colours *= _contact_shadow(vertices, normal[quad, 2] > 0.5, object_index == SHELL, objects)[:, None]
+    colours = _lit(whole, vertices, quad, object_index == SHELL, objects, azimuth)
     colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
     if style.noise_m:
         vertices = vertices + style.noise_m * _drift(vertices, rng)
     if style.holes:
         faces = _punch_holes(vertices, faces, object_index, style.holes, rng)
+    return _mesh_of(faces, vertices, colours, object_index)
+
+
+def scan_by_part(
+    surround: Shape, objects: Sequence[RoomObject], numbers: Sequence[int], style: ScanStyle, seed: Sequence[int]
+) -> RoomMesh:
+    """As `scan`, but what is random of an object depends on its number alone: in two rooms with the same seed, an
+    object of the same number is the same to the byte, and so are floor and walls but for shadows. Floor and walls have
+    half of the holes, objects as many for the same area."""
+    azimuth = np.random.default_rng([*seed, 0]).uniform(0, 2 * np.pi)
+    shell_area = _area(surround)
+    parts = []
+    count = 0
+    for place, shape in enumerate([surround, *(item.surface for item in objects)], start=SHELL):
+        rng = np.random.default_rng([*seed, 1 if place == SHELL else 2 + numbers[place]])
+        vertices, faces, quad = triangulate(shape, style.resolution_m)
+        object_index = np.full(len(vertices), place)
+        colours = _lit(shape, vertices, quad, object_index == SHELL, objects, azimuth)
+        colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
+        if style.noise_m:  # the same field for all parts, so that what touches still does
+            vertices = vertices + style.noise_m * _drift(vertices, np.random.default_rng([*seed, 0]))
+        holes = int(rng.poisson(style.holes / 2 * _area(shape) / shell_area))
+        faces = _punch_holes(vertices, faces, object_index, holes, rng)
+        parts.append((faces + count, vertices, colours, object_index))
+        count += len(vertices)
+    faces, vertices, colours, object_index = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return _mesh_of(faces, vertices, colours, object_index)
+
+
+def _lit(
+    shape: Shape,
+    vertices: np.ndarray,
+    quad: np.ndarray,
+    is_shell: np.ndarray,
+    objects: Sequence[RoomObject],
+    azimuth: float,
+) -> np.ndarray:
+    """(N, 3) colours of vertices under soft light from above and from one side, so that the faces of a solid differ."""
+    to_light = np.array([0.5 * np.cos(azimuth), 0.5 * np.sin(azimuth), 0.8])
+    side = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
+    normal = normals(shape)
+    brightness = np.clip(0.78 + 0.24 * normal @ to_light + 0.07 * normal @ side, 0.35, 1.05)
+    colours = shape.colours[quad] * brightness[quad, None]
+    return colours * _contact_shadow(vertices, normal[quad, 2] > 0.5, is_shell, objects)[:, None]
+
+
+def _mesh_of(faces: np.ndarray, vertices: np.ndarray, colours: np.ndarray, object_index: np.ndarray) -> RoomMesh:
     faces, vertices, colours, object_index = compact(faces, vertices, colours, object_index)
     rgb = np.clip(np.rint(colours), 0, 255).astype(np.uint8)
     return RoomMesh(vertices.astype(np.float32), faces.astype(np.int32), rgb, object_index.astype(np.int32))
+
+
+def _area(shape: Shape) -> float:
+    """Square metres of all quads: of each, two triangles."""
+    first, second, third, fourth = np.moveaxis(shape.corners, 1, 0)
+    halves = (np.cross(second - first, third - first), np.cross(third - first, fourth - first))
+    return float(sum(np.linalg.norm(half, axis=1).sum() for half in halves) / 2)
 
 
 def _contact_shadow(

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ import numpy as np
 
 from roomscout.base.files import replace_bytes, replacing
 from roomscout.base.text import json_in
-from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
+from roomscout.rooms.questions import QUESTIONS_PER_TYPE, RoomQuestion, room_questions
 from roomscout.rooms.room import FURNISHED, Level, Room, make_room
 from roomscout.rooms.scan import RoomMesh, ScanStyle
+from roomscout.rooms.twins import MEMBERS, make_twins
 from roomscout.rooms.view_finding import view_finding, write_picture
 
 log = logging.getLogger(__name__)
@@ -52,8 +53,10 @@ def write_rooms(
     per_type: Mapping[str, int] = QUESTIONS_PER_TYPE,
     level: Level = FURNISHED,
     views: bool = False,
+    twins: bool = False,
 ) -> int:
-    """Write the first `rooms` rooms of a seed and return the number of questions.
+    """Write the first `rooms` rooms of a seed and return the number of questions; with `twins`, so many pairs of rooms,
+    with one question about both, of each type of `per_type` in turn.
 
     A room's files and questions do not depend on `rooms`. Overwrites existing files of these names in `out`:
 
@@ -69,7 +72,9 @@ def write_rooms(
         raise ValueError(f"rooms must be 1 or more, not {rooms}")
     style = style or level.style
     if seed >= 0:  # make_room refuses negative seeds
-        usual = {} if level == FURNISHED else {"level": level.name, "objects": level.objects and list(level.objects)}
+        usual: dict[str, Any] = {"twins": True} if twins else {}
+        if level != FURNISHED:
+            usual |= {"level": level.name, "objects": level.objects and list(level.objects)}
         _claim(out, {"seed": seed, **asdict(style), **usual})
     out.mkdir(parents=True, exist_ok=True)
     for name in (QUESTIONS_FILE, "rooms.json"):
@@ -77,21 +82,40 @@ def write_rooms(
     geometry, total = [], 0
     with replacing(out / QUESTIONS_FILE) as draft, draft.open("w", encoding="utf-8") as lines:
         for index in range(rooms):
-            room = make_room(seed, index, style, level)
-            folder = out / "scannet" / "scans" / room.name
-            folder.mkdir(parents=True, exist_ok=True)
-            replace_bytes(folder / f"{room.name}_vh_clean_2.ply", ply_of(room.mesh))
-            rows = room_questions(room, (seed, index), per_type, first_id=total)
-            if views:
-                scene = room.scene
-                row = {"id": total + len(rows)} | view_finding(room, scene, (seed, index)) | {"answer_kind": "pose"}
-                write_picture(scene, row, out / f"pictures/{room.name}.png")
-                rows.append(row)
+            if twins:
+                made, rows = _pair(seed, index, style, list(per_type), level)
+            else:
+                room = make_room(seed, index, style, level)
+                made = [room]
+                rows = room_questions(room, (seed, index), per_type, first_id=total)
+                if views:
+                    rows.append({"id": total + len(rows)} | _view(out, room, (seed, index)))
+            for room in made:
+                folder = out / "scannet" / "scans" / room.name
+                folder.mkdir(parents=True, exist_ok=True)
+                replace_bytes(folder / f"{room.name}_vh_clean_2.ply", ply_of(room.mesh))
+                geometry.append(room_record(room))
             lines.writelines(json.dumps(row) + "\n" for row in rows)
-            geometry.append(room_record(room))
             total += len(rows)
         (out / "rooms.json").write_text(json.dumps(geometry, indent=1) + "\n", encoding="utf-8")
     return total
+
+
+def _pair(
+    seed: int, index: int, style: ScanStyle, types: Sequence[str], level: Level
+) -> tuple[list[Room], list[RoomQuestion]]:
+    """A pair of twins and its rows, whose types come in turn."""
+    twins = make_twins(seed, index, types[index % len(types)], level, style)
+    rows = [{"id": f"{index + 1}{member}"} | row for member, row in zip(MEMBERS, twins.rows, strict=True)]
+    return list(twins.rooms), rows
+
+
+def _view(out: Path, room: Room, seed: tuple[int, int]) -> RoomQuestion:
+    """The row, without an id, of the view to find in a room, whose picture is written."""
+    scene = room.scene
+    row = view_finding(room, scene, seed) | {"answer_kind": "pose"}
+    write_picture(scene, row, out / f"pictures/{room.name}.png")
+    return row
 
 
 def _claim(out: Path, made_with: dict[str, Any]) -> None:
