@@ -4,7 +4,8 @@ import pkgutil
 from pathlib import Path
 
 DEFAULT = "vsi-bench"
-ELSEWHERE = {"rooms": "roomscout.rooms.benchmark"}  # the modules of benchmarks whose scans another package makes
+ELSEWHERE = {"rooms": "roomscout.rooms.benchmark", "rooms-twins": "roomscout.rooms.twins_benchmark"}
+"""The modules of benchmarks whose scans another package makes."""
 
 
 def benchmark_names() -> list[str]:

@@ -118,8 +118,8 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
     [
         (
             "vsibench",
-            "^--benchmark: there is no benchmark vsibench; there is openeqa, revsi, rooms, sqa3d, viewsuite, "
-            "vsi-bench, vsi-bench-debiased, or name your own as path/to/file.py",
+            "^--benchmark: there is no benchmark vsibench; there is openeqa, revsi, rooms, rooms-twins, sqa3d, "
+            "viewsuite, vsi-bench, vsi-bench-debiased, or name your own as path/to/file.py",
         ),
         ("nowhere.py:TOY", "^--benchmark: nowhere.py:TOY: there is no file nowhere.py"),
         (TOY.replace("TOY", "NONE"), "has no NONE"),
@@ -206,4 +206,6 @@ def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():
         "rooms/benchmark.py",
         "rooms/questions.py",
         "rooms/split.py",
+        "rooms/twin_split.py",
+        "rooms/twins.py",
     ]

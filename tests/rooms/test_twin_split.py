@@ -1,0 +1,94 @@
+"""The frozen twins: all types and levels, nothing to guess, and files that are what their descriptions say."""
+
+import json
+from collections import Counter
+
+import mlcroissant
+import numpy as np
+import pytest
+
+from roomscout.rooms.frozen import SplitError, shipped_rows
+from roomscout.rooms.room import LEVELS
+from roomscout.rooms.twin_split import PAIRS, PAIRS_PER_TYPE, SHA256, SHIPPED, SHIPPED_SCANS, SPLIT
+from roomscout.rooms.twins_benchmark import BENCHMARK
+from scripts.croissant import SETS, description_of, file_of
+from scripts.twins_split import sha256_of_shipped
+from tests.conftest import run_main
+
+ROWS = shipped_rows(SHIPPED)
+
+
+def test_all_types_and_levels_have_their_pairs():
+    assert sha256_of_shipped() == SHA256 and len(ROWS) == 2 * PAIRS == 1200
+    assert [row["id"] for row in ROWS[:3]] == ["1a", "1b", "2a"]
+    pairs = list(zip(ROWS[::2], ROWS[1::2], strict=True))
+    same = ("dataset", "question_type", "question", "options", "edit", "canary")
+    assert all(first[name] == second[name] for first, second in pairs for name in same)
+    assert all(first["scene_name"][:-1] == second["scene_name"][:-1] for first, second in pairs)
+    asked = Counter((first["dataset"], first["question_type"]) for first, _ in pairs)
+    assert asked == {(level, name): number for name, number in PAIRS_PER_TYPE.items() for level in LEVELS}
+    scenes = {f"{row['dataset']}/{row['scene_name']}.ply" for row in ROWS}
+    assert scenes == {line.split()[1] for line in SHIPPED_SCANS.read_text().splitlines()} and len(scenes) == 1200
+
+
+def test_the_best_constant_scores_less_than_5_percent_of_pairs():
+    for name in PAIRS_PER_TYPE:
+        own = [row for row in ROWS if row["question_type"] == name]
+        truths = [row["ground_truth"] for row in own]
+        pairs = list(zip(truths[::2], truths[1::2], strict=True))
+        if own[0]["options"]:
+            assert all(first != second for first, second in pairs)
+            continue
+        kind = BENCHMARK.by_name[name].kind
+        numbers = np.unique(np.round(np.geomspace(min(map(float, truths)), max(map(float, truths)), 100), 2))
+        scores = [
+            np.mean([min(kind.score(str(number), truth) for truth in pair) for pair in pairs]) for number in numbers
+        ]
+        assert max(scores) < 0.05, name
+
+
+def test_a_room_is_made_again_and_another_one_refused():
+    row = ROWS[0]
+    assert SPLIT.checked_room(row["dataset"], row["scene_name"], [row]).name == row["scene_name"]
+    for change in ({"ground_truth": "77"}, {"question_type": "object_counting", "question": "What?"}):
+        with pytest.raises(SplitError, match="another room"):
+            SPLIT.checked_room(row["dataset"], row["scene_name"], [row | change])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_description_of_the_files_is_true_and_valid(name):
+    described = json.loads(file_of(name).read_text())
+    assert described == description_of(name)
+    assert not mlcroissant.Dataset(jsonld=str(file_of(name))).metadata.ctx.issues.errors
+
+
+KNOWING = """
+from roomscout.agent.policies import Decision, Policy
+from roomscout.envs.actions import CameraAction
+
+class Knowing(Policy):
+    name = "knowing"
+
+    def decide(self, states):
+        return [Decision(CameraAction(done=True, answer=self.answer(state))) for state in states]
+
+    def answer(self, state):
+        return state.question.ground_truth
+
+class Guessing(Knowing):
+    name = "guessing"
+
+    def answer(self, state):
+        return "3"
+"""
+
+
+def test_who_knows_the_truth_gets_all_pairs_and_who_guesses_none(tmp_path):
+    policy = tmp_path / "knowing.py"
+    policy.write_text(KNOWING)
+    flags = ["eval", "--benchmark", "rooms-twins", "--num-questions", "6", "--no-report", "--renderer", "blind"]
+    said = run_main([*flags, "--log-root", str(tmp_path / "a"), "--policy", f"{policy}:Knowing"]).stdout
+    assert "single answers: 100.0 %, pairs: 100.0 %" in said
+    assert "of 3 pairs, the answer changes in 3 (100.0 %), in the right direction in 3 (100.0 %)" in said
+    said = run_main([*flags, "--log-root", str(tmp_path / "b"), "--policy", f"{policy}:Guessing"]).stdout
+    assert "pairs: 0.0 %" in said
