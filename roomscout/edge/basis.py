@@ -109,7 +109,12 @@ def _named_policy(settings: Settings, questions: QuestionSpec) -> Policy:
         host, _, port = settings.address.rpartition(":")
         texts = Texts.read(settings.words, settings.instructions, settings.thanks, bool(settings.annotator))
         policy = HumanPolicy(settings.annotator, host, int(port), settings.samples, texts)
-        policy.deal([question.scene for question in questions.asked.questions])
+        asked = questions.asked.questions
+        benchmark = questions.benchmark
+        rooms = [benchmark.room_of(*each.scene) if benchmark.pairs else each.scene for each in asked]
+        pairs = [benchmark.pair_of(question.id) for question in asked]
+        second = {place + 1 for place, pair in enumerate(pairs) if pair is not None and pair in pairs[:place]}
+        policy.deal(rooms, second)
     if settings.model not in (DEFAULTS["model"], policy_name(policy)):
         raise ConfigError(f"--policy {settings.policy} replaces the model: leave out --model {settings.model}")
     return policy

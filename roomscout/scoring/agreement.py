@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from statistics import median
@@ -25,16 +25,19 @@ DEAL_SEED = 0
 RESAMPLES = 1999
 
 
-def dealt(people: Sequence[str], scenes: Sequence[Hashable], samples: int) -> dict[EpisodeId, str]:
+def dealt(
+    people: Sequence[str], scenes: Sequence[Hashable], samples: int, twins: Collection[int] = ()
+) -> dict[EpisodeId, str]:
     """Who of several people gives which answer, if each question, of which `scenes` has the scene, has `samples`
     answers. Whole scenes, or for fewer scenes than people questions, are dealt out in a random order, always the same,
-    so that everybody gets all types. With as many samples as people, everybody answers each question once."""
-    units = list(scenes) if len(set(scenes)) >= len(people) else list(range(len(scenes)))
+    so that everybody gets all types. With as many samples as people, everybody answers each question once. Questions
+    whose numbers are among the `twins` are the second of a pair about one scene, and go to the next person."""
+    units = list(scenes) if twins or len(set(scenes)) >= len(people) else list(range(len(scenes)))
     order = list(dict.fromkeys(units))
     random.Random(DEAL_SEED).shuffle(order)
     first = {unit: place * samples for place, unit in enumerate(order)}
     return {
-        EpisodeId(number, sample): people[(first[unit] + sample - 1) % len(people)]
+        EpisodeId(number, sample): people[(first[unit] + sample - 1 + (number in twins)) % len(people)]
         for number, unit in enumerate(units, start=1)
         for sample in range(1, samples + 1)
     }

@@ -416,6 +416,9 @@ def test_everybody_gets_as_many_answers_of_all_types_and_no_question_twice(peopl
         own = [each.number for each, person in dealt.items() if person == name]
         assert len(own) == len(set(own)) == len(asked) * samples / len(people)
         assert {asked[number - 1][1] for number in own} == set(range(9))
+    twins = agreement.dealt(people, ["one", "one", "two", "two"], samples, twins=(2, 4))
+    for number in (1, 3):
+        assert all(twins[number, sample] != twins[number + 1, sample] for sample in range(1, samples + 1))
     few = agreement.dealt(people, ["one room"] * len(people), samples)
     assert len(set(few.values())) == len(people)
 

@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
@@ -118,9 +118,9 @@ class HumanPolicy(Policy):
             thread.join()
             server.server_close()
 
-    def deal(self, scenes: Sequence[Hashable]) -> None:
+    def deal(self, scenes: Sequence[Hashable], twins: Collection[int] = ()) -> None:
         """Divide the answers among the people, by the scene of each question of the run; see `dealt`."""
-        self._dealt = dealt(self.annotators, scenes, self._samples)
+        self._dealt = dealt(self.annotators, scenes, self._samples, twins)
 
     def lane(self, state: QuestionState) -> tuple[str, int]:
         """The person whose question this is, who answers one while another one is prepared."""
