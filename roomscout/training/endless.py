@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from roomscout.rooms.benchmark import BENCHMARK
 from roomscout.rooms.questions import ASKED_PER_TYPE
 from roomscout.rooms.room import FURNISHED, LEVELS, SEEDS_END
 from roomscout.rooms.split import numbers_of
+from roomscout.rooms.twins import MEMBERS, Twins, make_twins
+from roomscout.rooms.twins_benchmark import BENCHMARK as TWINS
 from roomscout.rooms.view_finding import VIEW_FINDING, view_finding, write_picture
 from roomscout.rooms.writer import room_record
 
@@ -46,6 +48,8 @@ class EndlessRooms(SceneLibrary):
     """A library of scenes (see `SceneLibrary`), and the question about each whole number from 0, always the same; of
     all types and the furnished level by default. Raises QuestionError for others."""
 
+    types: ClassVar[tuple[str, ...]] = TYPES  # that it can ask
+
     def __init__(self, levels: Sequence[str], types: Sequence[str], world: WorldSpec, renderer: Renderer) -> None:
         self.renderer = renderer
         self.camera = world.camera
@@ -56,7 +60,7 @@ class EndlessRooms(SceneLibrary):
         self._types = list(types) or list(QUESTIONS_PER_TYPE)
         self._pictures = TemporaryDirectory(prefix="endless_rooms_")
         self._drawn = deque[Path]()
-        for what, names, possible in (("level", self._levels, LEVELS), ("type", self._types, TYPES)):
+        for what, names, possible in (("level", self._levels, LEVELS), ("type", self._types, self.types)):
             unknown = [name for name in names if name not in possible]
             if unknown:
                 raise QuestionError(f"there are no endless rooms of the {what} {unknown[0]}: use {', '.join(possible)}")
@@ -115,7 +119,10 @@ class EndlessRooms(SceneLibrary):
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """The boxes of the objects in the question's room."""
-        return SceneBoxes.from_json(room_record(_room_of(question.dataset, question.scene_name))).objects
+        return SceneBoxes.from_json(room_record(self._room_of(question.dataset, question.scene_name))).objects
+
+    def _room_of(self, level: str, name: str) -> Room:
+        return _room(level, *numbers_of(name))
 
     def _place(self, question: Question) -> tuple[Scene, FirstView]:
         """The question's room in memory, and its first view."""
@@ -123,7 +130,7 @@ class EndlessRooms(SceneLibrary):
             return self._places(question.dataset, question.scene_name)
 
     def _made(self, level: str, name: str) -> tuple[Scene, FirstView]:
-        mesh = _room_of(level, name).mesh
+        mesh = self._room_of(level, name).mesh
         geometry = Geometry(mesh.vertices, mesh.faces, mesh.colours)
         scene = make_scene(name, upright(geometry, self._up, self._scale))  # as if it were a scan file
         return scene, draw_first_view(scene, self.renderer, self.camera)
@@ -135,5 +142,35 @@ def _room(level: str, seed: int, index: int) -> Room:
     return make_room(seed, index, LEVELS[level].style, LEVELS[level])
 
 
-def _room_of(level: str, name: str) -> Room:
-    return _room(level, *numbers_of(name))
+class EndlessTwins(EndlessRooms):
+    """Twins in place of single rooms: the questions 2n and 2n + 1 are the same about two rooms that differ in one
+    edit."""
+
+    types = tuple(QUESTIONS_PER_TYPE)
+
+    def _question(self, number: int) -> Question:
+        pair, member = divmod(number, 2)
+        level, twins = self._twins(pair)
+        row = twins.rows[member] | {"id": f"{pair}{MEMBERS[member]}", "dataset": level}
+        row.pop("edit")
+        return with_kind(Question(**row | {"options": tuple(row["options"] or ())}, kind=UNDECLARED), TWINS)
+
+    def _room_of(self, level: str, name: str) -> Room:
+        seed, _ = numbers_of(name[:-1])
+        _, twins = self._twins(seed - ENDLESS)
+        return twins.rooms[MEMBERS.index(name[-1])]
+
+    def _twins(self, pair: int) -> tuple[str, Twins]:
+        rng = np.random.default_rng([ENDLESS, pair])
+        level = self._levels[int(rng.integers(len(self._levels)))]
+        question_type = self._types[int(rng.integers(len(self._types)))]
+        return level, _made_twins(ENDLESS + pair, question_type, level)
+
+
+@lru_cache(ROOMS_IN_QUESTION)
+def _made_twins(seed: int, question_type: str, level: str) -> Twins:
+    """Two rooms, made once for their questions and the scenes that these are then asked in."""
+    try:
+        return make_twins(seed, 0, question_type, LEVELS[level])
+    except ValueError as error:
+        raise QuestionError(str(error)) from None

@@ -17,6 +17,7 @@ from roomscout.agent.state import QuestionState, Status
 from roomscout.agent.turns import failing
 from roomscout.base.errors import Refusal
 from roomscout.base.shots import PICTURE
+from roomscout.base.text import listed
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, Selection, normalized
 from roomscout.edge.api import settings_in_python
@@ -29,7 +30,7 @@ from roomscout.envs.actions import CameraAction
 from roomscout.models import Reply
 from roomscout.models import conversation as kept
 from roomscout.rendering.views import SurfaceCoverage
-from roomscout.training.endless import EndlessRooms
+from roomscout.training.endless import EndlessRooms, EndlessTwins
 
 TAKEN = (
     {name for section in (QuestionSettings, RenderSettings, ControlSettings) for name in names_in(section)}
@@ -37,6 +38,7 @@ TAKEN = (
     | {"model", "prompts", "steps", "device", "seed"}
 )  # fmt: skip
 """The settings of `explore` that decide what an episode is; the others are about who replies, and how runs are kept."""
+ENDLESS_ROOMS = {"rooms": EndlessRooms, "rooms-twins": EndlessTwins}  # by the benchmark whose rooms are alike
 CHOOSE = ("scenes", "ids", "num_questions")  # settings that choose among given questions
 
 
@@ -127,7 +129,8 @@ class World:
         """Open what a run about these questions would open, but for its model; raises what `RoomEnv` raises."""
         chosen, selection = _asked(questions, endless, settings)
         _require_scored(selection.questions)
-        library = partial(EndlessRooms, chosen.datasets, chosen.question_types) if endless else None
+        rooms = ENDLESS_ROOMS.get(chosen.benchmark, EndlessRooms)
+        library = partial(rooms, chosen.datasets, chosen.question_types) if endless else None
         spec = plan(chosen, request=Request(selection, caller_replies=True, make_library=library))
         return cls(spec, open_run(spec))
 
@@ -172,9 +175,10 @@ class RoomEnv:
 
     `questions` is a question file or a list of Question objects; without it, the questions are those of `benchmark`,
     and with `endless` those about procedural rooms without end, made from a series of seeds of their own, of the
-    levels `datasets` and the types `question_types`. `settings` have the names that `explore` takes and decide what
-    an episode is: views, controls, actions, steps. With `model`, prompts and views are those of its checkpoint, of
-    which no weights are loaded; without it, the default ones. `rewards` are parts of `Rewards`, by name.
+    levels `datasets` and the types `question_types`; with the `benchmark` "rooms-twins", questions 2n and 2n + 1 are
+    twins. `settings` have the names that `explore` takes and decide what an episode is: views, controls, actions,
+    steps. With `model`, prompts and views are those of its checkpoint, of which no weights are loaded; without it, the
+    default ones. `rewards` are parts of `Rewards`, by name.
 
     Raises EnvError, ConfigError, QuestionError, ScanNotFound, RenderError or ModelError if it cannot be made.
     """
@@ -359,9 +363,10 @@ def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[
         chosen = [name for name in CHOOSE if name in settings] + (["questions"] if questions is not None else [])
         if chosen:
             raise EnvError(f"{chosen[0]} chooses among questions, and endless rooms have new ones: leave it out")
-        if settings.get("benchmark", "rooms") != "rooms":
-            raise EnvError(f"endless rooms are of the benchmark rooms, not {settings['benchmark']}: leave it out")
-        return settings_in_python({}, {**settings, "benchmark": "rooms"}), Selection.all_of([])
+        named = settings.get("benchmark", "rooms")
+        if named not in ENDLESS_ROOMS:
+            raise EnvError(f"endless rooms are of the benchmarks {listed(ENDLESS_ROOMS)}, not {named}: leave it out")
+        return settings_in_python({}, {**settings, "benchmark": named}), Selection.all_of([])
     file = {"questions": questions} if isinstance(questions, str | Path) else {}
     resolved = settings_in_python(file, settings)
     benchmark = find_benchmark(resolved.benchmark)

@@ -136,6 +136,20 @@ def test_episodes_at_once_all_stay_where_they_are_if_one_of_them_cannot_go_on(ro
         assert [each.ended for each in many.step([None, turn, turn])] == [True, False, False]
 
 
+def test_endless_twins_are_two_rooms_with_one_question():
+    bare = {"datasets": ["bare"], "question_types": ["object_counting"], "benchmark": "rooms-twins"}
+    with RoomEnv(endless=True, **bare, **VIEW) as env:
+        first, second = (env._world.question(number) for number in (6, 7))
+        assert (first.question, first.id[:-1]) == (second.question, second.id[:-1])
+        assert first.ground_truth != second.ground_truth
+        assert env.draw(6) == first
+        views = [env.reset(number)[1].images[0] for number in (6, 7, 6)]
+        assert np.array_equal(views[0], views[2])
+        assert env.step(f'{{"done": true, "answer": "{first.ground_truth}"}}').info["score"] == 1
+    with pytest.raises(QuestionError, match="view_finding"):
+        RoomEnv(endless=True, benchmark="rooms-twins", question_types=["view_finding"], renderer="blind")
+
+
 def test_endless_rooms_of_several_episodes_are_made_once_each_and_drawn_in_order():
     bare = {"endless": True, "datasets": ["bare"], "question_types": ["object_counting"], **VIEW}
     with VectorEnv(2, **bare) as many, RoomEnv(**bare) as env:
