@@ -2,15 +2,20 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import mlcroissant
 import numpy as np
 import pytest
 
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.maps import FloorPlans
+from roomscout.analysis.report.pages import page_of
 from roomscout.rooms.frozen import SplitError, shipped_rows
 from roomscout.rooms.room import LEVELS
 from roomscout.rooms.twin_split import PAIRS, PAIRS_PER_TYPE, SHA256, SHIPPED, SHIPPED_SCANS, SPLIT
 from roomscout.rooms.twins_benchmark import BENCHMARK
+from roomscout.scoring.scores import EpisodeId
 from scripts.croissant import SETS, description_of, file_of
 from scripts.twins_split import sha256_of_shipped
 from tests.conftest import run_main
@@ -90,5 +95,11 @@ def test_who_knows_the_truth_gets_all_pairs_and_who_guesses_none(tmp_path):
     said = run_main([*flags, "--log-root", str(tmp_path / "a"), "--policy", f"{policy}:Knowing"]).stdout
     assert "single answers: 100.0 %, pairs: 100.0 %" in said
     assert "of 3 pairs, the answer changes in 3 (100.0 %), in the right direction in 3 (100.0 %)" in said
+    (folder,) = (tmp_path / "a").iterdir()
+    run = RunContents.read(folder)
+    assert run.twins == {1: 2, 2: 1, 3: 4, 4: 3, 5: 6, 6: 5}
+    page = page_of(run.answer(EpisodeId(2)), run, FloorPlans(tmp_path, run.facts), str)
+    shown = [(each["name"], each["answer"] == each["truth"], Path(each["view"]).exists()) for each in page["twins"]]
+    assert shown == [("q002", True, True), ("q001", True, True)]
     said = run_main([*flags, "--log-root", str(tmp_path / "b"), "--policy", f"{policy}:Guessing"]).stdout
     assert "pairs: 0.0 %" in said

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.data.boxes import ObjectBox, named_in
 from roomscout.data.questions import Question
@@ -94,6 +95,15 @@ class AnswerContents:
     def named(self, boxes: Sequence[ObjectBox]) -> list[ObjectBox]:
         """Those of a scan's boxes whose objects the question or its options name."""
         return named_in(" ".join([self.question.question, *self.question.options]), boxes)
+
+    @property
+    def clearest_view(self) -> Path | None:
+        """The view that shows most of what the question names, or the last one; None without a file."""
+        sizes = [0] * len(self.turns)
+        for by_turn in (pixels for named in self.sight.objects for pixels in named.pixels) if self.sight else ():
+            sizes = [size + count for size, count in zip(sizes, by_turn, strict=True)]
+        order = sorted(range(len(sizes)), key=lambda turn: (sizes[turn], turn))
+        return self.turns[order[-1]].shots[0].file if order else None
 
     @cached_property
     def entry(self) -> Entry:
@@ -211,6 +221,13 @@ class RunContents:
     def left_out(self) -> list[str]:
         """The types that it leaves out."""
         return list(self.headline.left_out) if self.headline else []
+
+    @cached_property
+    def twins(self) -> dict[int, int]:
+        """The number of the other question of a pair, by that of each."""
+        pairs = grouped((self.benchmark.pair_of(question.id), number) for number, question in self.questions.items())
+        both = [numbers for pair, numbers in pairs.items() if pair is not None and len(numbers) == 2]
+        return {number: sum(numbers) - number for numbers in both for number in numbers}
 
     @property
     def pending(self) -> int:

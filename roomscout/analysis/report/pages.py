@@ -95,10 +95,28 @@ def page_of(answer: AnswerContents, run: RunContents, plans: FloorPlans, link: L
         "replay": None,
         "replay_command": shlex.join(replay) if in_scan else "",
         "map": drawn,
+        "twins": _twins(answer, run, link),
         "sight": in_view,
         "turns": turns,
         "missing": missing,
     }
+
+
+def _twins(answer: AnswerContents, run: RunContents, link: Link) -> list[dict[str, Any]]:
+    """Of both answers of a pair the name, the answer, the truth and a view; empty without a pair."""
+    other = run.twins.get(answer.episode.number)
+    if other is None:
+        return []
+    both = [answer, run.answer(answer.episode._replace(number=other))]
+    return [
+        {
+            "name": str(each.episode),
+            "answer": each.entry.answer or "no answer",
+            "truth": each.entry.truth,
+            "view": link(each.clearest_view) if each.clearest_view else None,
+        }
+        for each in both
+    ]
 
 
 def replay_file(run: Path, name: str) -> Path:

@@ -369,7 +369,16 @@ const roomscout = (() => {
       options.length ? element("ul", { class: "options" }, ...options) : null, facts,
       data.missing.length ? element("ul", { class: "missing" }, ...data.missing.map((sentence) => element("li", {}, sentence))) : null,
       data.system ? element("details", {}, element("summary", {}, "System message"), element("pre", {}, data.system)) : null);
-    return element("div", { class: "columns page" }, about, data.map ? map(data) : null);
+    return element("div", { class: "columns page" }, about, data.map ? map(data) : null, data.twins.length ? twins(name, data.twins) : null);
+  }
+
+  /* Both rooms of a pair beside each other. */
+  function twins(name, both) {
+    const figures = both.map((each) => element("figure", {},
+      each.view ? element("img", { src: each.view, alt: `What ${each.name} saw of it` }) : null,
+      element("figcaption", {}, each.name === name ? "This room" : element("a", { href: "#" + each.name }, `Its twin, ${each.name}`),
+        `: ${each.answer}; right: ${each.truth}`)));
+    return element("section", { class: "twins" }, element("h2", {}, "Twins"), ...figures);
   }
 
   /* The card of a turn, the same one while the turn is the same. */
