@@ -20,8 +20,7 @@ class Budget:
         self.amount = amount
         self._price = price
         self._lock = Lock()
-        replies = ((turn.reply, turn.forced.reply) if turn.forced else (turn.reply,) for turn in taken)
-        self.spent = sum(map(self._cost, chain.from_iterable(replies)))
+        self.spent = sum(map(self._cost, chain.from_iterable(turn.replies for turn in taken)))
 
     def spend(self, reply: Reply) -> None:
         """Count a reply. Raises EngineLost if it comes without the numbers of its tokens."""

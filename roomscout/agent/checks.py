@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +14,7 @@ from roomscout.base.text import counted
 from roomscout.data.question import AnswerKindError
 from roomscout.envs.actions import ALL_LIMITS, CameraAction
 from roomscout.models import EngineLost, ModelError, Reply
+from roomscout.runs.beliefs import Belief, believed
 from roomscout.runs.records import ResultRow
 
 DECIDING = (ModelError, AnswerKindError, ActionSpaceError)  # the errors of a decision that fail only their question
@@ -57,6 +59,18 @@ def checked(
     if wrong:
         raise PolicyError(f"{source_of_decisions(policy, method, states)}, returned {wrong}")
     return list(returned)
+
+
+def checked_maps(returned: Any, policy: Policy, states: Sequence[QuestionState]) -> list[Belief]:
+    """What `map_now` returned, if it is a list with a valid map for each question; else raises PolicyError."""
+    try:
+        maps = [replace(belief, objects=believed([*map(vars, belief.objects)])) for belief in returned]
+        if len(maps) == len(states):
+            return maps
+        wrong = f"{counted(len(maps), 'map')} for {counted(len(states), 'question')}"
+    except (AttributeError, TypeError, ValueError) as error:
+        wrong = f"{_repr(returned)} instead of a list with a Belief for each question ({error})"
+    raise PolicyError(f"{source_of_decisions(policy, 'map_now', states)}, returned {wrong}")
 
 
 class Failures:

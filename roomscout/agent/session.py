@@ -270,6 +270,7 @@ def begin_folder(record: RecordSpec, questions: QuestionSpec) -> RunWriter:
         host=socket.gethostname(),
         part=record.part,
         prompts=RecordedPrompts(prompts.sha256, prompts.templates) if prompts else None,
+        probe=record.probe,
         benchmark=record_of(record.settings["benchmark"]),
         source=source_of(questions.asked.source, questions.benchmark),
         price=record.price,
@@ -293,7 +294,8 @@ def _work_of(session: Session, opened: Opened, journal: Journal) -> tuple[Run, S
     if spec.record.price is not None and isinstance(journal, RunWriter):
         amount = math.inf if spec.record.budget is None else spec.record.budget
         budget = Budget(spec.record.price, amount, journal.reader.all_turns())
-    run = Run(opened.library, policy, journal, pool, schedule.anytime, turn_begins=session.show, budget=budget)
+    probes = bool(rules.probe)
+    run = Run(opened.library, policy, journal, pool, schedule.anytime, probes, turn_begins=session.show, budget=budget)
     number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
     kind = QuestionState if rules.video is None else VideoQuestion

@@ -19,7 +19,7 @@ from roomscout.models.vllm import VllmOptions
 from roomscout.rendering.renderers import Renderer
 from roomscout.runs.journal import Journal, pending_samples
 from roomscout.runs.prices import Price
-from roomscout.runs.records import PartRecord
+from roomscout.runs.records import PartRecord, RecordedPrompts
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ class RecordSpec:
     changed: Mapping[str, Any]  # the settings that are others than when the run began
     part: PartRecord | None  # which part of a divided run this is
     prompts: Prompts | None  # what a model reads
+    probe: RecordedPrompts | None  # what asks a model for maps, outside the conversation
     revision: str | None  # the revision of a hub checkpoint
     price: Price | None  # what tokens cost
     budget: float | None  # what the run may cost

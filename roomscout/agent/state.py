@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,20 @@ from roomscout.agent.policies.prompts import Controls, Prompts
 from roomscout.agent.policies.replies import parse_action
 from roomscout.base.shots import PICTURE
 from roomscout.data.benchmark import VideoProtocol
+from roomscout.data.boxes import ObjectBox, needed_for
 from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Observation
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
+from roomscout.envs.object_boxes import in_view
 from roomscout.envs.starts import require_in_scan
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.scene import SceneError
+from roomscout.runs.beliefs import Belief, map_score
 from roomscout.runs.records import (
     EpisodeId,
     ForcedAnswer,
@@ -61,6 +66,7 @@ class Rules(Controls):
     video: VideoProtocol | None = None
     """The protocol by which frames of a video are shown in place of a camera's views: see `VideoQuestion`."""
     native: bool = False  # whether the frames of a video are shown as one video, instead of images
+    probe: str = ""  # what asks for a map after each turn, outside the conversation; empty for no maps
 
     @property
     def space(self) -> ActionSpace:
@@ -89,6 +95,7 @@ class QuestionState:
     failed_part: str | None = None  # one of FAILED_PART in agent/turns.py, such as "scan" (not found), if it failed
     error: str | None = None  # why it failed, if it did
     path: Sequence[Decision] = ()  # the moves, if who moves knows them as the question begins
+    boxes: tuple[ObjectBox, ...] = ()  # those that maps are scored against; none if they are not known or not needed
     not_shown: str = ""  # what such a path does not show well of what the question needs
     conversation: Conversation = field(init=False)
     """All messages with all images so far; empty without a model. Its id, which seeds samples, differs between them."""
@@ -188,6 +195,9 @@ class QuestionState:
         self.env = env
         if self.rules.boxes:
             env.tell(env.library.boxes_of(self.question), only_in_view=self.rules.boxes == "boxes-seen")
+        if self.rules.probe:
+            with suppress(SceneError):
+                self.boxes = env.library.boxes_of(self.question)
         self.observations.append(env.observation)
         self.status = Status.ACTIVE
         if self.rules.mover is not None:
@@ -228,6 +238,10 @@ class QuestionState:
         last = replace(self.observation, moves_left=0)
         previous = self.turns[-1] if self.turns else None
         return self.shown.asking_instead(turn_message(self.rules.prompts, self.question, last, previous).text)
+
+    def messages_with_probe(self) -> Conversation:
+        """The same with the question for a map below the current turn's message."""
+        return self.shown.asking_instead(f"{self.shown.messages[-1].text}\n\n{self.rules.probe}")
 
     def recall(self) -> None:
         """Rebuild the conversation from turns that were recorded before a resume, unless it comes at once."""
@@ -273,9 +287,34 @@ class QuestionState:
             clamped = tuple(value for value in clamped if value.partition(" ")[0] in keys)
         return replace(decision, action=action, outcome=outcome, requested=requested, clamped=clamped)
 
-    def take_turn(self, decision: Decision, batch: tuple[str, ...] = (), forced: ForcedAnswer | None = None) -> Turn:
+    def scored(self, belief: Belief) -> Belief:
+        """A map of the current turn with its score, if the boxes of the scan are known."""
+        if not self.boxes:
+            return belief
+        env = self.environment
+        seen = set[int]()
+        first = 0
+        for turn in self.turns:
+            if turn.belief is not None and turn.belief.score is not None:
+                seen = {*turn.belief.score.seen}
+                first = turn.turn + 1
+        for view in self.observations[first:] if env.library.renderer.name != "blind" else ():
+            shown = {id(box) for box in in_view(env.scene, view.pose, view.camera, self.boxes)}
+            seen |= {place for place, box in enumerate(self.boxes) if id(box) in shown}
+        needed = needed_for(self.question.question, self.question.options, self.boxes)
+        score = map_score(belief.objects, self.boxes, self.observation.start, sorted(seen), needed)
+        return replace(belief, score=score)
+
+    def take_turn(
+        self,
+        decision: Decision,
+        batch: tuple[str, ...] = (),
+        forced: ForcedAnswer | None = None,
+        belief: Belief | None = None,
+    ) -> Turn:
         """Move, render the next view, and append the turn, unless the decision, one of `apply_rules`, ends the
-        question; raises RenderError. `batch` has the ids decided together, `forced` the answer if this were the end."""
+        question; raises RenderError. `batch` has the ids decided together, `forced` the answer if this were the end,
+        and `belief` the map."""
         started = time.perf_counter()
         after = None
         reply = decision.reply
@@ -302,6 +341,7 @@ class QuestionState:
             points=decision.points,
             uses=() if after is None else decision.uses,
             forced=forced,
+            belief=belief,
             **self.seen(),
         )
         self.record(turn, after)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from threading import Event
+from typing import Any
 
 from roomscout.agent.actions.space import ActionSpaceError
 from roomscout.agent.budget import Budget, EngineClock
-from roomscout.agent.checks import Failures, checked, policy_errors
+from roomscout.agent.checks import Failures, checked, checked_maps, policy_errors
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.prefetch import Prefetcher
 from roomscout.agent.state import QuestionState
@@ -28,6 +29,7 @@ from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.scene import SceneError
+from roomscout.runs.beliefs import Belief
 from roomscout.runs.journal import Journal
 from roomscout.runs.records import EpisodeId, ForcedAnswer, Turn
 
@@ -59,6 +61,7 @@ class Run:
     pool: Executor  # the threads that render
     anytime: bool = False
     """Whether each turn that does not end its question also records what would be answered if it did."""
+    probes: bool = False  # whether each turn also records where objects are believed to be
     turn_begins: Callable[[QuestionState], None] = lambda state: None
     """Called before each question of a batch takes a turn, again if the turn is taken again after an error."""
     turn_taken: Callable[[], None] = lambda: None
@@ -73,7 +76,7 @@ class Run:
         """Whether no further turn begins, since the budget is spent."""
         return self.budget is not None and self.budget.is_spent
 
-    def pay(self, decisions: Iterable[Decision]) -> None:
+    def pay(self, decisions: Iterable[Decision | Belief]) -> None:
         """Count what replies cost, as soon as they are there; raises EngineLost if that is not known."""
         if self.budget is not None:
             for decision in decisions:
@@ -131,7 +134,7 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     for state in states:
         run.turn_begins(state)
     asking = [state for state in states if state.asks]
-    early = run.policy.decides_each and not run.anytime and len(asking) == len(states)
+    early = run.policy.decides_each and not (run.anytime or run.probes) and len(asking) == len(states)
     batch = _Batch(run, tuple(state.question.id for state in states))
     try:
         with run.clock.call(), policy_errors(run.policy, "decide", asking):
@@ -165,8 +168,9 @@ class _Batch:
         applied = [state.apply_rules(decision) for state, decision in zip(states, wanted, strict=True)]
         ruled = checked(applied, run.policy, "decide", states, final=False)
         answers = forced_answers(states, ruled, run)
-        for state, decision, answer in zip(states, ruled, answers, strict=True):
-            self._begin(state, partial(replace, decision), answer)
+        maps = believed_maps(states, run)
+        for state, decision, answer, belief in zip(states, ruled, answers, maps, strict=True):
+            self._begin(state, partial(replace, decision), answer, belief)
 
     def decided_early(self, state: QuestionState, decide: Callable[[], Decision]) -> None:
         """Begin the turn of one question, whose decision is made on its thread."""
@@ -177,16 +181,22 @@ class _Batch:
             self.run.pay([decision])
             return checked([state.apply_rules(decision)], self.run.policy, "decide", [state], final=False)[0]
 
-        self._begin(state, ruled, None)
+        self._begin(state, ruled)
 
-    def _begin(self, state: QuestionState, decide: Callable[[], Decision], answer: ForcedAnswer | None) -> None:
-        self.pending.append(self.run.pool.submit(copy_context().run, self._take, state, decide, answer))
+    def _begin(self, state: QuestionState, decide: Callable[[], Decision], *beside: Any) -> None:
+        self.pending.append(self.run.pool.submit(copy_context().run, self._take, state, decide, *beside))
 
-    def _take(self, state: QuestionState, decide: Callable[[], Decision], answer: ForcedAnswer | None) -> None:
+    def _take(
+        self,
+        state: QuestionState,
+        decide: Callable[[], Decision],
+        answer: ForcedAnswer | None = None,
+        belief: Belief | None = None,
+    ) -> None:
         """Take and record one question's turn, and prepare the next; fails the question as `failing` does."""
         run = self.run
         with failing(state):
-            turn = state.take_turn(decide(), self.ids, answer)
+            turn = state.take_turn(decide(), self.ids, answer, belief and state.scored(belief))
             scan = run.library.scan_file(state.question) if turn.turn == 0 else None
             recorded = replace(turn, scan=scan, seconds=replace(turn.seconds, **self.waited))
             run.log.turn(state.episode, recorded, state.recorded_messages())
@@ -228,6 +238,20 @@ def forced_answers(
     return [answers.get(state.episode) for state in states]
 
 
+def believed_maps(states: Sequence[QuestionState], run: Run) -> list[Belief | None]:
+    """Where objects are believed to be after the view of this turn (the setting probe); None for who is not asked."""
+    asking = [state for state in states if run.probes and state.asks]
+    if not asking:
+        return [None] * len(states)
+    with run.clock.call(), policy_errors(run.policy, "map_now", asking):
+        maps = run.policy.map_now(asking)
+    maps = checked_maps(maps, run.policy, asking)
+    run.pay(maps)
+    batch = tuple(state.question.id for state in asking)
+    by_episode = {state.episode: replace(belief, batch=batch) for state, belief in zip(asking, maps, strict=True)}
+    return [by_episode.get(state.episode) for state in states]
+
+
 def log_turn(state: QuestionState, turn: Turn) -> None:
     """Log a turn's reply, if there is one, and its action with what came of it, such as "forward 1 m; moved 0.30 m"."""
     said = turn.reply.text.strip().split("\n")
@@ -245,6 +269,8 @@ def log_turn(state: QuestionState, turn: Turn) -> None:
     ]
     if turn.forced is not None:
         happened.append(f"if it were the last turn: {turn.forced.answer or 'no answer'}")
+    if turn.belief is not None:
+        happened.append(f"believes: {turn.belief.in_words}")
     log.debug(form, state.label, turn.turn, *said, "; ".join(filter(None, happened)))
 
 

@@ -168,6 +168,12 @@ def named_in(text: str, boxes: Sequence[ObjectBox]) -> list[ObjectBox]:
     return [box for box in boxes if box.category in named]
 
 
+def category_named(name: str, boxes: Sequence[ObjectBox]) -> str | None:
+    """The category of boxes that the name of an object names, as `named_in` reads it; None for none or several."""
+    categories = {box.category for box in named_in(name.replace("_", " "), boxes)}
+    return categories.pop() if len(categories) == 1 else None
+
+
 def _forms(category: str) -> set[str]:
     word = category.replace("_", " ").strip()
     if not word:

@@ -143,6 +143,11 @@ def _require_answers(settings: Settings, policy: Policy | None, questions: Quest
             f"--anytime asks a model for an answer after each turn, and {policy_name(policy)} cannot be asked: "
             "leave out --anytime, or give the policy a method answer_now"
         )
+    if settings.probe != "none" and policy is not None and policy.map_now([]) is None:
+        raise ConfigError(
+            f"--probe map asks a model where objects are after each turn, and {policy_name(policy)} cannot be asked: "
+            "leave out --probe, or give the policy a method map_now"
+        )
     kinds = [question.kind for question in questions.asked.questions]
     if settings.judge is not None and not any(kind.needs_judge for kind in kinds):
         raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from roomscout.agent.policies.messages import opening_text
-from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.policies.prompts import MAP_PROBE, Prompts
 from roomscout.agent.spec import QuestionSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
@@ -51,6 +51,7 @@ class ConversationSize:
     reply_tokens: int  # of a reply
     turns: int  # how many turns are taken
     keep_views: int | None = None  # how many turns beside the first keep their images; None for all
+    probe_tokens: int = 0  # of the words that ask for a map after a turn; 0 without
 
     @property
     def tokens(self) -> int:
@@ -58,7 +59,8 @@ class ConversationSize:
         later = (self.turns - 1) * self.turn_text_tokens
         turns = self.turns
         shown = turns if self.keep_views is None else min(turns, self.keep_views + 1)
-        return self.first_text_tokens + later + shown * self.image_tokens + turns * self.reply_tokens
+        asked = self.first_text_tokens + later + self.probe_tokens
+        return asked + shown * self.image_tokens + turns * self.reply_tokens
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,7 @@ class Planner:
             reply_tokens=int(settings.max_new_tokens),
             turns=settings.most_moves + 1,
             keep_views=settings.keep_views,
+            probe_tokens=math.ceil(len(MAP_PROBE) / CHARACTERS_PER_TOKEN) * (settings.probe == "map"),
         )
 
     @property

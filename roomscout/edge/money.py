@@ -31,10 +31,14 @@ def sent(size: ConversationSize, shares: Sequence[float], reply: float, anytime:
         shown = turn if size.keep_views is None else min(turn, size.keep_views)
         now = size.first_text_tokens + turn * (size.turn_text_tokens + reply) + (shown + 1) * size.image_tokens
         again = now * share if anytime and turn < last else 0.0  # the same for what it would answer
+        if size.probe_tokens:  # and for its map
+            again += now * share
+            read += size.probe_tokens * share
         read += now * share + again
         repeated += before * share + again
         before = now
-    return Sent(read, repeated, reply * (sum(shares) + (sum(shares[:-1]) if anytime else 0.0)))
+    replies = sum(shares) * (2 if size.probe_tokens else 1) + (sum(shares[:-1]) if anytime else 0.0)
+    return Sent(read, repeated, reply * replies)
 
 
 def money_lines(basis: Basis, size: ConversationSize) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from roomscout import SCRIPT
 from roomscout.agent.play import LANGUAGES
-from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.policies.prompts import Prompts, sha256_of
 from roomscout.agent.spec import QuestionSpec, RecordSpec, WorldSpec, with_renderer
 from roomscout.agent.state import Rules
 from roomscout.data.benchmark import VideoProtocol
@@ -28,7 +28,7 @@ from roomscout.models.transformers.source import checkpoint_of, hub_revision
 from roomscout.runs.conditions import hash_of
 from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import PartRecord, RunFacts
+from roomscout.runs.records import PartRecord, RecordedPrompts, RunFacts
 
 OF_PART = tuple(name for name in (*ANSWER_SETTINGS, *names_of(Role.RECORD)) if name != "shard")
 """Settings that the parts of a run have in common."""
@@ -62,11 +62,17 @@ def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
         changed=changes,
         part=PartRecord(part.number, part.of, len(whole), fingerprint(whole), OF_PART) if part else None,
         prompts=prompts,
+        probe=_probe_of(rules) if prompts else None,
         revision=hub_revision(checkpoint_of(settings.model, settings.revision)) if has_checkpoint else None,
         price=price_of(settings, basis.facts),
         budget=budget,
         retry_failed=basis.request.retry_failed,
     )
+
+
+def _probe_of(rules: Rules) -> RecordedPrompts | None:
+    templates = {"map": rules.probe}
+    return RecordedPrompts(sha256_of(templates), templates) if rules.probe else None
 
 
 def asked_for(settings: Settings, world: WorldSpec, questions: QuestionSpec) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from roomscout.agent.actions import find_space
 from roomscout.agent.policies.movers import RecordedMoves, named_mover
-from roomscout.agent.policies.prompts import model_prompts
+from roomscout.agent.policies.prompts import MAP_PROBE, model_prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.spec import WorldSpec
 from roomscout.agent.state import Rules
@@ -34,6 +34,7 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
         keep_views=settings.keep_views,
         tell=tuple(name for name in TELL_NAMES if name in settings.tell),
         see=settings.see,
+        probe=_probe_of(basis),
     )
     if basis.model is None and basis.request.run is not None:
         prompts = saved_prompts(basis.request.run)
@@ -51,6 +52,14 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
         views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS and value != "auto"}
         mover = RecordedMoves(settings.moves_of, views, basis.questions.here, basis.questions.samples, settings.steps)
     return replace(rules, prompts=prompts, form=form, mover=mover)
+
+
+def _probe_of(basis: Basis) -> str:
+    """What asks for maps, as the run began; empty without."""
+    if basis.settings.probe == "none":
+        return ""
+    recorded = None if basis.facts is None else basis.facts.probe
+    return MAP_PROBE if recorded is None else str(recorded.templates["map"])
 
 
 def _is_native(basis: Basis, world: WorldSpec) -> bool:

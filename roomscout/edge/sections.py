@@ -251,6 +251,9 @@ class ControlSettings(Section):
     anytime: bool = setting(False, Role.RECORD, unless=ONE_TURN)
     """After each turn, also ask for the answer as if it were the last, outside the conversation; the summary adds the
     score by turn."""
+    probe: Literal["none", "map"] = setting("none", Role.RECORD, unless=("present=once", *VIDEO))
+    """After each turn, also ask outside the conversation for the objects seen so far and where they are (map); the
+    summary adds how right that is by turn, where the boxes of objects are known."""
 
 
 @dataclass(frozen=True)

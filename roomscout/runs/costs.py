@@ -30,7 +30,7 @@ COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCost(Record):
-    """The sums of the costs of the answers of a task, their shares of batched calls and forced answers included."""
+    """The sums of the costs of the answers of a task, with their shares of batched calls, forced answers and maps."""
 
     prefilled_tokens: int  # of prompts, computed rather than reused
     reused_tokens: int  # of prompts
@@ -56,14 +56,15 @@ class CallCost(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ForcedCost(CallCost):
-    """What the forced answers after the turns cost."""
+    """What the forced answers, or the maps, after the turns cost."""
 
     answers: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost(CallCost):
-    """The sums over all turns. Only `anytime` and `tokens` include forced answers."""
+    """The sums over all turns. Only `anytime` and `probe`, and `tokens` of both, include what is outside the
+    conversation."""
 
     turns: int  # of all answers
     batch_fill: float | None  # mean_batch over the batch size; None where one of them is not known
@@ -72,6 +73,7 @@ class Cost(CallCost):
     """By part of PART_NAMES. Batched calls and waits count once; render and write add up although they overlap, as do
     "replies", those of calls without prefill and decoding, where questions are asked one by one."""
     anytime: OmittedIfNone[ForcedCost | None] = None  # None without forced answers
+    probe: OmittedIfNone[ForcedCost | None] = None  # None without maps
     money: OmittedIfNone[float | None] = None  # of all tokens; None without a price
     price: OmittedIfNone[Price | None] = None  # of the model's tokens
     tasks: OmittedIfEmpty[dict[str, TaskCost]] = field(default_factory=dict)  # by task of the benchmark
@@ -83,9 +85,13 @@ class Cost(CallCost):
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens that were computed, reused and generated (TOKENS), those of forced answers included."""
-        parts = [self, self.anytime] if self.anytime else [self]
-        return tuple(sum(getattr(part, name) for part in parts) for name in TOKENS)
+        """The tokens that were computed, reused and generated (TOKENS), those outside the conversation included."""
+        return tuple(sum(getattr(part, name) for part in (self, *self.beside)) for name in TOKENS)
+
+    @property
+    def beside(self) -> list[CallCost]:
+        """The costs of what was asked outside the conversation."""
+        return [part for part in (self.anytime, self.probe) if part is not None]
 
 
 class _Calls:
@@ -121,10 +127,13 @@ def costs(turns: Iterable[Turn], batch_size: int | None = None) -> Cost:
     seconds = dict.fromkeys((*MODEL_PARTS, "replies", *WAITS, *OWN_PARTS), 0.0)
     made = _Calls()
     forced = _Calls()
+    maps = _Calls()
     turn_seconds = list[float]()
     for turn in turns:
         if turn.forced is not None:
             forced.add(turn.forced.reply, 1 / len(turn.forced.batch))
+        if turn.belief is not None:
+            maps.add(turn.belief.reply, 1 / len(turn.belief.batch))
         share = 1 / len(turn.batch)
         made.add(turn.reply, share)
         turn_seconds.append(turn.elapsed_s)
@@ -141,6 +150,7 @@ def costs(turns: Iterable[Turn], batch_size: int | None = None) -> Cost:
         turn_seconds=tuple(turn_seconds),
         seconds={part: round(value, 3) for part, value in seconds.items()},
         anytime=ForcedCost(**forced.sums, answers=forced.replies) if forced.replies else None,
+        probe=ForcedCost(**maps.sums, answers=maps.replies) if maps.replies else None,
     )
 
 
@@ -149,7 +159,7 @@ def _fill(mean_batch: float | None, batch_size: int | None) -> float | None:
 
 
 def total(parts: Sequence[Cost], batch_size: int | None = None) -> Cost:
-    """The sums of costs, those of forced answers left out."""
+    """The sums of costs, those outside the conversation left out."""
     turns = sum(part.turns for part in parts)
     calls = sum(part.turns / (part.mean_batch or 1) for part in parts)
     mean_batch = round(turns / calls, 3) if calls else None
@@ -170,11 +180,11 @@ def by_task(answers: Iterable[tuple[str, Cost]], price: Price | None) -> dict[st
     tasks = {}
     for task, of_task in grouped(answers).items():
         tokens = [sum(counts) for counts in zip(*(cost.tokens for cost in of_task), strict=True)]
-        forced = sum(cost.anytime.generate_seconds for cost in of_task if cost.anytime)
+        beside = sum(part.generate_seconds for cost in of_task for part in cost.beside)
         tasks[task] = TaskCost(
             answers=len(of_task),
             **dict(zip(TOKENS, tokens, strict=True)),
-            seconds=round(sum(cost.worked_seconds for cost in of_task) + forced, 6),
+            seconds=round(sum(cost.worked_seconds for cost in of_task) + beside, 6),
             money=None if price is None else round(price.of(*tokens), 6),
         )
     return tasks

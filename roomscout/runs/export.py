@@ -16,6 +16,7 @@ from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITY_NAMES, find_modality
 from roomscout.runs.anytime import Forced, anytime, anytime_lines, forced_in
 from roomscout.runs.baselines import known_baselines
+from roomscout.runs.beliefs import BELIEF_COLUMNS, Maps, belief_columns, belief_lines, beliefs_of
 from roomscout.runs.costs import COST_COLUMNS, Cost, by_task, costs
 from roomscout.runs.hardware import Session, hardware_of
 from roomscout.runs.prices import Price, in_money
@@ -46,6 +47,9 @@ def exports_of(
     forced: Forced = {}
     if facts.setting("anytime"):
         forced = {row.episode: forced_in(reader.turns(row.episode)) for row in rows}
+    maps: Maps = {}
+    if facts.config.get("probe", "none") != "none":
+        maps = {row.episode: [turn.belief for turn in reader.turns(row.episode) if turn.belief] for row in rows}
     try:
         summary = _scored(reader, rows, benchmark, forced)
     except AggregateError as error:
@@ -73,6 +77,7 @@ def exports_of(
         sessions=tuple(sessions),
         hardware=hardware_of(cost, sessions, reader.gpu_samples),
         provenance=hashes_of(facts, scans),
+        beliefs=beliefs_of(rows, maps) if maps else None,
     )
     more: dict[EpisodeId, dict[str, Any]] = {row.episode: {} for row in rows}
     for episode, sight in reader.sights.items():
@@ -80,6 +85,8 @@ def exports_of(
     for episode, answers in forced.items():
         more[episode]["forced_answers"] = json.dumps([answer for answer, _ in answers], ensure_ascii=False)
         more[episode]["forced_scores"] = json.dumps([score for _, score in answers])
+    for episode, of_episode in maps.items():
+        more[episode].update(belief_columns(of_episode))
     if price:
         for episode, of_answer in spent.items():
             values = (*of_answer.tokens, round(price.of(*of_answer.tokens), 9))
@@ -214,12 +221,12 @@ def _told(facts: RunFacts) -> str:
 
 
 def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
-    """Result rows as results.csv, with keys of `more`, and of further scores, forced answers, SIGHT_COLUMNS,
-    COST_COLUMNS and measurements those that any row has; options are a JSON list."""
+    """Result rows as results.csv, with keys of `more`, and of further scores, forced answers, BELIEF_COLUMNS,
+    SIGHT_COLUMNS, COST_COLUMNS and measurements those that any row has; options are a JSON list."""
     names = sorted({name for row in rows for name in row.get("scores", ())})
     columns = [field.name for field in fields(ResultRow) if field.name not in ("scores", "measurements")]
     columns += [*more, *(f"scores.{name}" for name in names)]
-    rare = ("forced_answers", "forced_scores", *SIGHT_COLUMNS, "measurements", *COST_COLUMNS)
+    rare = ("forced_answers", "forced_scores", *BELIEF_COLUMNS, *SIGHT_COLUMNS, "measurements", *COST_COLUMNS)
     columns += [name for name in rare if any(name in row for row in rows)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")
@@ -247,6 +254,7 @@ def closing_lines(
             *agreement_lines(summary),
             *(["", *by_dataset.lines()] if by_dataset else []),
             *anytime_lines(summary.anytime),
+            *belief_lines(summary.beliefs),
             *reference_lines(summary, benchmark, facts.frames),
             *part_lines(facts.setting, summary, benchmark),
             *summary.warnings,

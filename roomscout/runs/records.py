@@ -11,7 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, WrapSerializer
 from typing_extensions import TypedDict
 
 from roomscout.base.pictures import PictureError, opened
-from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record
+from roomscout.base.record import NotRecorded, OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import Reference
 from roomscout.data.question import Question
@@ -23,6 +23,7 @@ from roomscout.models import Reply
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
+from roomscout.runs.beliefs import Belief
 from roomscout.runs.conditions import protocol_of
 from roomscout.runs.movers import who_moves
 from roomscout.runs.prices import Price
@@ -171,10 +172,16 @@ class Turn(Record):
     uses: OmittedIfEmpty[tuple[ToolUse, ...]] = ()  # the tools that the reply used
     scan: OmittedIfEmpty[ScanRecord | None] = None  # of a recorded turn 0 alone
     forced: OmittedIfEmpty[ForcedAnswer | None] = None  # the answer as if this turn were the last
+    belief: OmittedIfNone[Belief | None] = None  # where objects are believed to be
     see: OmittedIfEmpty[tuple[ImageName, ...]] = ()  # the images beside the view
     frames: OmittedIfEmpty[FramesRecord | None] = None  # of a video; the one image shows all of them
     not_shown: OmittedIfEmpty[str] = ""  # of turn 0: what the question needs that a given path cannot show well
     shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)  # the view first: Shot, or SavedShot
+
+    @property
+    def replies(self) -> list[Reply]:
+        """All that was replied in the turn: in the conversation, then outside it."""
+        return [self.reply, *(beside.reply for beside in (self.forced, self.belief) if beside is not None)]
 
     @property
     def elapsed_s(self) -> float:
@@ -352,6 +359,7 @@ class RunFacts(Record):
     part: OmittedIfEmpty[PartRecord | None] = None  # None for a whole run
     merged: OmittedIfEmpty[tuple[MergedPart, ...]] = ()  # the parts that it was merged from
     prompts: OmittedIfEmpty[RecordedPrompts | None] = None  # None without a model
+    probe: OmittedIfEmpty[RecordedPrompts | None] = None  # what asks for maps, outside the conversation
     benchmark: OmittedIfEmpty[BenchmarkRecord | None] = None  # None for one of this package
     source: OmittedIfEmpty[Source | None] = None  # where the questions come from
     model_revision: OmittedIfEmpty[str | None] = None  # the commit of a checkpoint of the hub

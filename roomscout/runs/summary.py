@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.runs.anytime import Anytime
+from roomscout.runs.beliefs import Beliefs
 from roomscout.runs.costs import Cost
 from roomscout.runs.hardware import Hardware, Session
 from roomscout.runs.prices import Price
@@ -65,6 +66,7 @@ class Summary(Scores):
     judge: OmittedIfNone[Judge | None] = None  # None without marks
     sight: OmittedIfNone[SightSplit | None] = None  # None if it is not known what was in view
     anytime: OmittedIfNone[Anytime | None] = None  # None without forced answers
+    beliefs: OmittedIfNone[Beliefs | None] = None  # None without maps
     warnings: OmittedIfEmpty[tuple[str, ...]] = ()  # what makes a score look better than it is, and the errors
     errors: OmittedIfEmpty[tuple[str, ...]] = ()  # of the benchmark's own code
     cost: OmittedIfNone[Cost | None] = None  # of all turns

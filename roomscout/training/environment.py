@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict
@@ -12,6 +12,8 @@ from PIL import Image
 
 from roomscout.agent.opening import Opened, open_run
 from roomscout.agent.policies import Decision
+from roomscout.agent.policies.prompts import MAP_PROBE
+from roomscout.agent.policies.replies import read_map
 from roomscout.agent.spec import RunSpec
 from roomscout.agent.state import QuestionState, Status
 from roomscout.agent.turns import failing
@@ -30,11 +32,12 @@ from roomscout.envs.actions import CameraAction
 from roomscout.models import Reply
 from roomscout.models import conversation as kept
 from roomscout.rendering.views import SurfaceCoverage
+from roomscout.runs.records import Turn
 from roomscout.training.endless import EndlessRooms, EndlessTwins
 
 TAKEN = (
     {name for section in (QuestionSettings, RenderSettings, ControlSettings) for name in names_in(section)}
-    - {"questions", "samples", "anytime", "keep_views", "videos", "frames"}
+    - {"questions", "samples", "anytime", "probe", "keep_views", "videos", "frames"}
     | {"model", "prompts", "steps", "device", "seed"}
 )  # fmt: skip
 """The settings of `explore` that decide what an episode is; the others are about who replies, and how runs are kept."""
@@ -85,6 +88,7 @@ class Rewards(TypedDict, total=False):
     unreadable_cost: float  # subtracted for each reply that cannot be read
     coverage: float  # times the share of surface newly shown
     progress: float  # times how much nearer the camera has come to a pose that is the truth; see `_nearer`
+    map: float  # times the F1 of the map beside a reply: of what it has and of what was seen so far, those right
     answer_format: float  # added once for a readable answer
 
 
@@ -222,6 +226,11 @@ class RoomEnv:
         """The conversation so far, with the replies."""
         return [Message.of(message) for message in self.state.conversation.messages]
 
+    @property
+    def map_messages(self) -> list[Message]:
+        """The conversation with the words that ask for a map below its last message; it is not kept."""
+        return [Message.of(message) for message in self.state.messages_with_probe().messages]
+
     def draw(self, seed: int | None = None) -> Question:
         """The question that `reset` would begin with; without a `seed`, the next of a fixed random series."""
         return self._world.question(self._world.draw(seed))
@@ -239,8 +248,12 @@ class RoomEnv:
         rules = world.spec.rules
         most = world.spec.schedule.steps
         steps = most if rules.mover is None else rules.mover.moves(asking, 1, most)
+        if "map" in self.rewards:
+            rules = replace(rules, probe=MAP_PROBE)
         state = QuestionState(1, asking, steps, rules=rules)
         state.reset(world.opened.library)
+        if "map" in self.rewards and not state.boxes:
+            raise EnvError(f"no boxes of the objects in {asking.scene_name} are known: leave out the reward part map")
         self._state, self._given, self._coverage = state, 0, None
         if "progress" in self.rewards:
             self._away = self._apart()
@@ -252,16 +265,18 @@ class RoomEnv:
         self._move_unasked()
         return self._new_messages()
 
-    def step(self, reply: str | Reply) -> Step:
-        """Take a turn with a reply, its text or a Reply; raises EnvError after the end or for anything else."""
+    def step(self, reply: str | Reply, map_reply: str | None = None) -> Step:
+        """Take a turn with a reply, its text or a Reply; raises EnvError after the end or for anything else.
+        `map_reply` is what was replied to `map_messages`."""
         self.require_can_take(reply)
         state, turn = self.state, None
         said = Reply(reply) if isinstance(reply, str) else reply
         with failing(state):
-            turn = state.step(said)
+            belief = None if map_reply is None else state.scored(read_map(Reply(map_reply)))
+            turn = state.take_turn(state.apply_rules(state.read(said)), belief=belief)
             self._move_unasked()
         error = None if turn is None else turn.parse_error
-        rewards = self._rewarded(error)
+        rewards = self._rewarded(error, turn)
         info = {
             "question": state.question.id,
             "status": str(state.status),
@@ -314,14 +329,16 @@ class RoomEnv:
         self._given = len(messages)
         return [Message.of(message) for message in new if message.role != "assistant"]
 
-    def _rewarded(self, error: str | None) -> dict[str, float]:
+    def _rewarded(self, error: str | None, turn: Turn | None) -> dict[str, float]:
         state = self.state
+        belief = None if turn is None else turn.belief
         answered = state.status is Status.ANSWERED
         amounts = {
             "turn_cost": -1.0,
             "unreadable_cost": 0.0 if error is None else -1.0,
             "coverage": self._new_surface() if "coverage" in self.rewards else 0.0,
             "progress": self._nearer() if "progress" in self.rewards else 0.0,
+            "map": 0.0 if belief is None else belief.f1,
             "answer_format": float(answered),
         }
         parts = {name: weight * amounts[name] for name, weight in self.rewards.items()}

@@ -1,6 +1,7 @@
 """What a plan says of tokens, money and a budget."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,6 @@ def test_all_that_is_read_is_counted(turns: int, keep_views: int | None, anytime
     expected = (sum(of_turns) + again * anytime, again + again * anytime, 20 * (turns + (turns - 1) * anytime))
     found = sent(size, [1.0] * turns, 20, anytime)
     assert (found.read, found.repeated, found.written) == expected
+    probed = sent(replace(size, probe_tokens=7), [1.0] * turns, 20, anytime)
+    more = (sum(of_turns) + 7 * turns, sum(of_turns), 20 * turns)
+    assert (probed.read, probed.repeated, probed.written) == tuple(map(sum, zip(expected, more, strict=True)))

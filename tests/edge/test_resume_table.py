@@ -94,6 +94,7 @@ OTHERS: dict[str, Other] = {
     "translation": Other("--no-translation", ANSWERS),
     "tell": Other("--tell nothing", ANSWERS),
     "anytime": Other("--anytime", RECORDS),
+    "probe": Other("--probe map", RECORDS),
     # servers
     "base_url": Other("--base-url http://127.0.0.1:9/v2", of=SERVERS),
     "api_key_env": Other("--api-key-env KEY_OF_A_TEST", of=SERVERS),

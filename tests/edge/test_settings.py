@@ -197,7 +197,7 @@ class TestHelp:
         assert shown.returncode == 0 and "--max-batched-turns" in shown.stdout, shown.stderr
 
     def test_lists_every_setting_once_and_the_choices_of_registries(self, monkeypatch: pytest.MonkeyPatch):
-        assert len(SETTINGS) <= 74
+        assert len(SETTINGS) <= 75
         assert sorted(name for section in SECTIONS for name in names_in(section)) == sorted(SETTINGS)
         monkeypatch.setenv("COLUMNS", "900")
         shown = run_main(["--help"]).stdout

@@ -11,8 +11,10 @@ from scripted_model import random_policy
 
 from explorer.splits import SPLITS
 from roomscout import Question, RoomEnv, VectorEnv, explore, load_policy
+from roomscout.agent.policies.prompts import MAP_PROBE
 from roomscout.data.questions import QuestionError
 from roomscout.models.conversation import Conversation, Message
+from roomscout.rendering.camera import CameraPose
 from roomscout.rooms.frozen import shipped_rows
 from roomscout.rooms.split import SEEDS, SHIPPED
 from roomscout.training.endless import ENDLESS
@@ -84,6 +86,24 @@ def test_a_reward_has_its_named_parts(rooms: RoomScans):
         step = env.step(json.dumps({"answer": question["ground_truth"], "done": True}))
         expected = {"score": 1.0, "turn_cost": -0.01, "unreadable_cost": 0.0, "coverage": 0.0, "answer_format": 0.5}
         assert step.info["rewards"] == expected and step.reward == pytest.approx(1.49)
+
+
+def test_a_map_beside_a_reply_is_rewarded_and_stays_out_of_the_conversation(rooms: RoomScans):
+    with RoomEnv(rooms.questions, rewards={"map": 0.5}, scan_root=rooms.root, **VIEW) as env:
+        for known in (True, False):
+            first = env.reset(0)
+            assert env.map_messages[-1].text == f"{first[-1].text}\n\n{MAP_PROBE}"
+            start, boxes = env.state.observation.pose, env.state.boxes
+            places = [(box.name, start.relative(CameraPose(*box.center, 0.0))) for box in boxes if known]
+            entries = [{"object": name, "forward_m": at.x_m, "left_m": at.y_m} for name, at in places]
+            step = env.step("I look.", json.dumps(entries))
+            seen = len(step.info["turn"].belief.score.seen)
+            f1 = 2 * seen / (len(boxes) + seen) if known else 0
+            assert step.info["rewards"]["map"] == pytest.approx(0.5 * f1) and seen
+            assert [message.text for message in env.messages[:2]] == [message.text for message in first]
+            assert env.step("I look.").info["rewards"]["map"] == 0
+            later = env.step("I look.", "[]").info["turn"].belief.score.seen
+            assert {*later} >= {*step.info["turn"].belief.score.seen}
 
 
 def test_endless_rooms_are_repeatable_and_no_rooms_of_a_test():

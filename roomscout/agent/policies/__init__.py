@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roomscout.data.questions import Question
     from roomscout.envs.actions import CameraAction
     from roomscout.rendering.motion import MoveOutcome
+    from roomscout.runs.beliefs import Belief
     from roomscout.runs.records import SeenPoint, ToolUse
 
 NO_REPLY = Reply("")
@@ -82,6 +83,11 @@ class Policy(Protocol):
     def answer_now(self, states: "Sequence[QuestionState]") -> list[Decision] | None:
         """What each question would be answered if the current turn were its last, in order. Called after `decide`, with
         those of its questions that go on; changes nothing of them. None if it cannot tell."""
+        return None
+
+    def map_now(self, states: "Sequence[QuestionState]") -> "list[Belief] | None":
+        """Where each question's objects are believed to be, in order, as `answer_now` is asked, also in the last turn.
+        None if it cannot tell."""
         return None
 
     def moves(self, question: "Question", sample: int, most: int) -> int:

@@ -36,6 +36,7 @@ _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\n": ""} | {
 _LITERALS = {"true": True, "false": False, "null": None, "none": None}
 
 
+_CLOSING = {"{": "}", "[": "]"}
 _KEY, _COLON, _VALUE = "a key or a closing brace", "a colon", "a value"
 _ITEM, _COMMA = "a value or a closing bracket", "a comma or a closing bracket"
 """What may come next, as an error says it."""
@@ -114,6 +115,24 @@ def object_spans(text: str, keys: Sequence[str]) -> Iterator[tuple[int, int]]:
         work += reader.work
 
 
+def last_list(text: str) -> list[object]:
+    """The last JSON list in a text that is empty or has objects alone, read as by `last_object`; raises ValueError."""
+    position = max(0, len(text) - LONGEST)
+    last = None
+    work = 0
+    while (start := text.find("[", position)) >= 0 and work < MOST_WORK:
+        reader = _Reader(text, start)
+        position = start + 1
+        if reader.read() is None and isinstance(reader.value, list):
+            position = reader.position
+            if all(isinstance(item, dict) for item in reader.value):
+                last = reader.value
+        work += reader.work
+    if last is None:
+        raise ValueError("no complete JSON list of objects")
+    return last
+
+
 def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:
     """The last object with one of `keys`, among `value` and what is in objects and lists without, or in the text of a
     call's arguments; None if none has."""
@@ -134,12 +153,12 @@ def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:
 
 
 class _Reader:
-    """Reads one object, from its opening brace to its end, to the end of the text, or to what is not JSON. `position`
-    is the index behind what was read, and `value` the object as far as it was read."""
+    """Reads one object or list, from its opening bracket to its end, to the end of the text, or to what is not JSON.
+    `position` is the index behind what was read, and `value` what was read so far."""
 
     def __init__(self, text: str, start: int) -> None:
         self.position = start
-        self.value: dict[str, object] = {}
+        self.value: dict[str, object] | list[object] = {} if text[start] == "{" else []
         self._text = text
         self._start = start
         self._looked_to = start
@@ -149,8 +168,8 @@ class _Reader:
     def read(self) -> str | None:
         """Read as far as possible; returns why that is not to the end of the object."""
         try:
-            self._token(_VALUE, "{")
-            self._members(self.value, "}")
+            opening = self._token(_VALUE, "{[")["mark"]
+            self._members(self.value, _CLOSING[opening])
         except _NotRead as error:
             return str(error)
         return None
@@ -211,7 +230,7 @@ class _Reader:
             else:
                 container.append(value)
             if mark:
-                self._members(value, {"{": "}", "[": "]"}[mark])
+                self._members(value, _CLOSING[mark])
             if self._token(_COMMA, ",，" + closing)["mark"] == closing:
                 break
         self._open.pop()

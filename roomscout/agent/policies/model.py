@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts
-from roomscout.agent.policies.replies import outside_thoughts
+from roomscout.agent.policies.replies import outside_thoughts, read_map
 from roomscout.agent.state import QuestionState, Rules
-from roomscout.models import Backend, EarlyBackend, Reply
+from roomscout.models import Backend, EarlyBackend, Reply, ReplyFormat
+from roomscout.runs.beliefs import Belief
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,13 @@ class ModelPolicy(Policy):
             return []
         replies = self.backend.generate([state.messages_if_last() for state in states], states[0].rules.form)
         return [state.read(reply, last_turn=True) for state, reply in zip(states, replies, strict=True)]
+
+    def map_now(self, states: Sequence[QuestionState]) -> list[Belief]:
+        """One map per question from one `generate()` call, asked for beside the conversation."""
+        if not states:  # asked whether it can
+            return []
+        replies = self.backend.generate([state.messages_with_probe() for state in states], ReplyFormat())
+        return [read_map(reply) for reply in replies]
 
     def forget(self, state: QuestionState) -> None:
         """Release the conversation's cached keys and values."""

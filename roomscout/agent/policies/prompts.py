@@ -105,6 +105,12 @@ each with the centre of its box as x, y and height above the floor, its length, 
 heading of its length in degrees:
 {objects}
 The camera started at x {start_x:z.2f}, y {start_y:z.2f}, heading {start_heading} degrees (0 faces +x, 90 faces +y)."""
+MAP_PROBE = """\
+Before you go on, a question beside the task: neither move nor answer now. List the objects that you have seen so far, \
+each with its place in metres from where you started: forward and to the left of the direction in which you looked at \
+the start; what is behind or to the right of that is negative. Reply with a JSON list only, with an entry for each object:
+[{"object": "chair", "forward_m": 1.5, "left_m": -0.5}]"""
+"""What asks for a map, below the message of the turn; no template."""
 LOOKS = "Looks {degrees:g} degrees {side}."
 MEASURED = "Measured {result}."
 
@@ -252,7 +258,7 @@ class Prompts:
     @property
     def sha256(self) -> str:
         """A hash of all templates but the variants, 64 hex digits."""
-        return hashlib.sha256(json.dumps(self.templates, sort_keys=True).encode()).hexdigest()
+        return sha256_of(self.templates)
 
     @property
     def templates(self) -> dict[str, Any]:
@@ -359,6 +365,11 @@ class Prompts:
             untold.setdefault(lacking, {}).update(texts)
         variants = replace(self.variants, advice_untold=untold)
         return replace(self, advice={**advice, **self.advice}, variants=variants)
+
+
+def sha256_of(templates: Mapping[str, Any]) -> str:
+    """A hash of templates by name, 64 hex digits."""
+    return hashlib.sha256(json.dumps(templates, sort_keys=True).encode()).hexdigest()
 
 
 def _stand_ins(controls: Controls) -> dict[str, str]:

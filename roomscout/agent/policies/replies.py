@@ -13,7 +13,7 @@ from roomscout.agent.actions import find_space
 from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.actions.space import ActionSpace, ActionSpaceError, Read, shown
 from roomscout.agent.policies import Decision
-from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
+from roomscout.agent.policies.lenient_json import last_list, last_object, object_spans, with_any
 from roomscout.base.errors import SettingError
 from roomscout.base.loading import code_of_others
 from roomscout.data.answers import first_word
@@ -21,9 +21,10 @@ from roomscout.data.benchmark import VideoProtocol
 from roomscout.data.questions import Question
 from roomscout.data.yes_no import YES_OR_NO
 from roomscout.envs.actions import CameraAction
-from roomscout.models import ReplyFormat
+from roomscout.models import Reply, ReplyFormat
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.runs import RunError
+from roomscout.runs.beliefs import Belief, believed
 from roomscout.runs.reader import RunReader
 from roomscout.runs.recorded_benchmarks import TRUST
 from roomscout.runs.records import SeenPoint, Turn
@@ -95,6 +96,14 @@ def parse_video_answer(text: str, question: Question, video: VideoProtocol) -> D
     if answer is None:
         return Decision(CameraAction(), error=question.why_invalid(shown(first_word(text)[:80])))
     return Decision(CameraAction(answer=answer, done=True))
+
+
+def read_map(reply: Reply) -> Belief:
+    """Where a reply says objects are, in its last JSON list outside thoughts; with an `error` if there is none."""
+    try:
+        return Belief(believed(last_list(outside_thoughts(reply.text)[0])), reply=reply)
+    except ValueError as error:
+        return Belief(error=str(error), reply=reply)
 
 
 def _code_of(space: ActionSpace, method: str) -> AbstractContextManager[None]:

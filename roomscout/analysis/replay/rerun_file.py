@@ -85,4 +85,6 @@ def _said(turn: Turn, answer: AnswerContents) -> list[str]:
         said.append(f"the model asked for: {turn.requested.in_words}")
     if turn.forced is not None:
         said.append(f"if this turn were the last: {forced_in_words(turn.forced, answer)}")
+    if turn.belief is not None:
+        said.append(f"believes (m forward, m left): {turn.belief.in_words}")
     return [text for text in said if text]

@@ -250,6 +250,7 @@ def turn_values(turn: Turn, answer: AnswerContents, link: Link, missing: list[st
         "batch": len(turn.batch),
         "seconds": [round(value, 2) for value in (seconds.preprocess, seconds.prefill, seconds.decode, seconds.render)],
         **({"forced": [forced_in_words(turn.forced, answer), turn.forced.reply.text]} if turn.forced else {}),
+        **({"belief": [turn.belief.in_words, turn.belief.reply.text]} if turn.belief else {}),
     }
 
 

@@ -26,6 +26,7 @@ from roomscout.base.grouping import grouped
 from roomscout.base.tables import interval_in_words
 from roomscout.base.text import counted
 from roomscout.runs.anytime import Anytime
+from roomscout.runs.beliefs import Beliefs
 from roomscout.runs.costs import PART_NAMES, Cost
 from roomscout.runs.summary import Summary
 
@@ -55,6 +56,7 @@ def plots_of(entries: Sequence[Entry], summary: Summary, cost: Cost) -> list[Plo
         _score_per_type(summary),
         _turns_used(ended),
         _score_if_last(summary.anytime),
+        _beliefs(summary.beliefs),
         _distance([entry.distance_m for entry in ended]),
         *(_answer_against_truth(name, of_type) for name, of_type in by_type.items()),
         _bars(
@@ -152,6 +154,26 @@ def _score_if_last(anytime: Anytime | None) -> Plot | None:
     if any(score.interval for score, _ in scores):
         note += " Lines are 95 % intervals over scenes."
     return Plot("Overall if each turn were the last", drawing, note)
+
+
+def _beliefs(beliefs: Beliefs | None) -> Plot | None:
+    if beliefs is None or len(beliefs.by_turn) < 2:
+        return None
+    curves: dict[str, dict[int, Dot]] = {"precision": {}, "recall": {}, "coverage": {}}
+    for place, after in enumerate(beliefs.by_turn):
+        for name, dots in curves.items():
+            value = getattr(after, name)
+            if value is not None:
+                about = f"{name} after turn {after.turn}: {100 * value:.1f} %, {after.answers} maps"
+                dots[place] = Dot("", 100 * value, None, about)
+    turns = [str(after.turn) for after in beliefs.by_turn]
+    shown = {name: dots for name, dots in curves.items() if dots}
+    drawing = svg.curve_plot(shown, turns, (0, 100), ("after turn", "objects (%)"))
+    note = (
+        f"n = {beliefs.maps} maps, of which {beliefs.unread} could not be read. Objects rightly placed, of those that "
+        "the map has (precision), those seen so far (recall) and all of the scan (coverage)."
+    )
+    return Plot("Beliefs by turn", drawing, note)
 
 
 def _distance(metres: Sequence[float]) -> Plot | None:

@@ -68,6 +68,7 @@
       turn.comment && element("p", {}, `Comment: ${turn.comment}`),
       ...noted.filter(Boolean).map((words) => element("p", { class: "noted" }, words)),
       turn.forced && folded(`If this turn were the last: ${turn.forced[0]}`, turn.forced[1] || "No text."),
+      turn.belief && folded(`Objects believed to be (m forward, m left): ${turn.belief[0]}`, turn.belief[1] || "No text."),
       folded("What the model read", turn.read));
   }
 

@@ -424,6 +424,7 @@ const roomscout = (() => {
       turn.comment ? element("p", {}, `Comment: ${turn.comment}`) : null,
       ...noted.map((words) => element("p", { class: "noted" }, words)),
       turn.forced ? element("details", {}, element("summary", {}, `If this turn were the last: ${turn.forced[0]}`), element("pre", {}, turn.forced[1])) : null,
+      turn.belief ? element("details", {}, element("summary", {}, `Objects believed to be (m forward, m left): ${turn.belief[0]}`), element("pre", {}, turn.belief[1])) : null,
       element("p", { class: "quiet" }, spent),
       turn.read ? element("details", {}, element("summary", { class: "quiet" }, "What the model read"), element("pre", {}, turn.read)) : null));
     const light = (on) => () => page.querySelectorAll(`.pose[data-turns~="${turn.turn}"]`).forEach((each) => each.classList.toggle("lit", on));
