@@ -3,7 +3,7 @@
 import logging
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
@@ -11,11 +11,12 @@ from roomscout.analysis.verbs import add_choices, chosen_rows, chosen_run, print
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import RESULT, counted, escaped, log_to_stream, replace_unencodable
 from roomscout.base.verbs import Parser
-from roomscout.data.benchmark import BenchmarkError
+from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import ResultRow
+from roomscout.runs.records import EpisodeId, ResultRow
 from roomscout.runs.sights import SIGHTS, Sight, SightSplit, sight_table, split
+from roomscout.scoring.pairs import by_pair
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     log_to_stream(sys.stderr)
     reader = RunReader(chosen_run(options))
     seen = see(reader)
-    lines = failure_lines(reader.rows, seen, options.types, options.scenes)
+    lines = failure_lines(reader.rows, seen, reader.benchmark, options.types, options.scenes)
     if seen.computed and not options.no_save:
         try:
             save(reader.folder, seen)
@@ -56,28 +57,35 @@ def log_split(folder: Path) -> None:
         save(folder, seen)
     for sentence in seen.missing:
         log.warning("What was in view is not known: %s", sentence)
-    by_sight = split(rows, seen.sights)
+    by_sight = split((answers[0] for answers in by_pair(rows, reader.benchmark)), seen.sights)
     if by_sight is not None and by_sight.types:
         log.log(RESULT, "%s; to list them: roomscout failures %s", error_line(by_sight), shlex.quote(str(folder)))
 
 
 def failure_lines(
-    rows: Sequence[ResultRow], seen: Seen, types: Sequence[str] = (), scenes: Sequence[str] = ()
+    rows: Sequence[ResultRow],
+    seen: Seen,
+    benchmark: Benchmark,
+    types: Sequence[str] = (),
+    scenes: Sequence[str] = (),
 ) -> list[str]:
-    """The table and the answers below full score as lines, those that never saw an object first. Empty `types` and
-    `scenes` mean all. Raises RunError if a type or a scene is not in the run."""
-    chosen = chosen_rows(rows, types, scenes)
-    by_sight = split(chosen, seen.sights)
+    """The table and the answers below full score as lines, those that never saw an object first. A pair counts once,
+    with its worse answer. Empty `types` and `scenes` mean all. Raises RunError if a type or a scene is not in the
+    run."""
+    chosen = by_pair(chosen_rows(rows, types, scenes), benchmark)
+    worst = [answers[0] for answers in chosen]
+    by_sight = split(worst, seen.sights)
     missing = [f"Not known: {escaped(sentence)}" for sentence in seen.missing]
     if by_sight is None:
         return [*missing, "It is not known what was in view in these answers."]
     surface = f"Surface seen: {by_sight.surface_percent:.1f} % of the scan in the views of an answer, on average"
     if not by_sight.types:
         return [*missing, surface, "No boxes of the objects are known: see docs/data.md."]
-    below = [row for row in chosen if not row.failed and row.score is not None and row.score < 1]
+    below = [row for row in worst if not row.failed and row.score is not None and row.score < 1]
     answers = [(row, seen.sights[row.episode]) for row in below if row.episode in seen.sights]
     lines = [*sight_lines(by_sight), "", error_line(by_sight), surface]
-    return [*missing, *lines, *_listed(answers)]
+    twins = {pair[0].episode: pair[1:] for pair in chosen}
+    return [*missing, *lines, *_listed(answers, twins)]
 
 
 def sight_lines(by_sight: SightSplit) -> list[str]:
@@ -106,7 +114,8 @@ def error_line(by_sight: SightSplit) -> str:
     return f"Of {counted(sum(below.values()), 'answer')} below full score: {groups_in_words}"
 
 
-def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:
+def _listed(answers: Iterable[tuple[ResultRow, Sight]], twins: Mapping[EpisodeId, Sequence[ResultRow]]) -> list[str]:
+    """The answers, each with what its better `twins` score."""
     order = list(SIGHTS)
     listed = [(row, sight, sight.verdict) for row, sight in answers if sight.verdict]
     listed.sort(key=lambda answer: (order.index(answer[2]), answer[0].score, answer[0].episode))
@@ -123,4 +132,12 @@ def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:
         }
         for row, sight, verdict in listed
     ]
-    return ["", *Table.of(rows, left=range(6)).lines_with([row.question, sight.in_words] for row, sight, _ in listed)]
+    details = (
+        [
+            row.question,
+            sight.in_words,
+            *(f"twin {twin.episode}: score {decimal(twin.score, 'g')}" for twin in twins[row.episode]),
+        ]
+        for row, sight, _ in listed
+    )
+    return ["", *Table.of(rows, left=range(6)).lines_with(details)]

@@ -1,4 +1,4 @@
-"""roomscout wrong RUN: the answers of a run that score less than 1, worst first."""
+"""roomscout wrong RUN: the answers, or pairs of answers, of a run that score less than 1, worst first."""
 
 import shlex
 import sys
@@ -11,6 +11,7 @@ from roomscout.base.verbs import Parser
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.sights import Sight
+from roomscout.scoring.pairs import below_full
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,15 +33,19 @@ def report_wrong(
     reader: RunReader, types: Sequence[str] = (), scenes: Sequence[str] = (), failed: bool = False
 ) -> list[str]:
     """The wrong and partly right answers, and with `failed` the failed questions, as lines, by score, then by number;
-    of all types and scenes if none are given. Raises RunError if the run lacks one."""
+    of all types and scenes if none are given. The two answers of a pair count and are listed as one, the worse first.
+    Raises RunError if the run lacks one."""
     _ = reader.facts  # raises RunError for a folder that is not a run
     chosen = chosen_rows(reader.rows, types, scenes)
+    below, how_many = below_full(chosen, reader.benchmark)
+    failures = [row for row in chosen if row.failed]
     if failed:
-        listed = [row for row in chosen if row.failed]
+        listed = [[row] for row in sorted(failures, key=lambda row: row.episode)]
+        heading = [f"Failed: {len(failures)} of {len(chosen)}"]
     else:
-        listed = [row for row in chosen if row.score is not None and row.score < 1 and not row.failed]
-    listed.sort(key=lambda row: (row.score or 0.0, row.episode))
-    heading = [_heading(chosen, listed, failed)]
+        listed = below
+        hint = f"; failed: {len(failures)}, by an error and not by an answer (--failed lists them)" if failures else ""
+        heading = [how_many + hint]
     awaiting = sum(row.score is None and row.ground_truth is not None for row in chosen)
     if awaiting and not failed:
         folder = shlex.quote(str(reader.folder))
@@ -50,34 +55,27 @@ def report_wrong(
     sights = reader.sights
     rows = [
         {
-            "folder": str(row.episode),
-            "score": decimal(row.score, "g"),
-            "turns": str(row.turns),
-            "type": row.question_type,
-            "scene": f"{row.dataset} {row.scene_name}",
+            "folder": ", ".join(str(row.episode) for row in answers),
+            "score": decimal(answers[0].score, "g"),
+            "turns": ", ".join(str(row.turns) for row in answers),
+            "type": answers[0].question_type,
+            "scene": ", ".join(dict.fromkeys(f"{row.dataset} {row.scene_name}" for row in answers)),
         }
-        for row in listed
+        for answers in listed
     ]
-    details = (_details(row, sights.get(row.episode)) for row in listed)
+    details = (
+        [answers[0].question, *(line for row in answers for line in _details(row, sights.get(row.episode)))]
+        for answers in listed
+    )
     return [*heading, "", *Table.of(rows, left=range(5)).lines_with(details)]
 
 
-def _heading(chosen: Sequence[ResultRow], listed: Sequence[ResultRow], failed: bool) -> str:
-    if failed:
-        return f"Failed: {len(listed)} of {len(chosen)}"
-    zero = sum(row.score == 0 for row in listed)
-    scored = sum(row.score is not None and not row.failed for row in chosen)
-    failures = sum(row.failed for row in chosen)
-    words = f"Wrong: {zero} of {scored}, partly right: {len(listed) - zero}"
-    return words + (f"; failed: {failures}, by an error and not by an answer (--failed lists them)" if failures else "")
-
-
 def _details(row: ResultRow, sight: Sight | None) -> list[str]:
-    """The question, the answer with the right one or why there is none, and how well its objects were in view."""
+    """The answer with the right one or why there is none, and how well the objects of the question were in view."""
     if row.failed:
         answer = f"failed ({row.failed_part}): {row.error}"
     else:
         answer = f"answered {row.answer_in_words}" if row.answer is not None else "no answer"
     right = [f"right: {row.truth_in_words}"] if row.ground_truth is not None else []
     in_view = [f"in view: {sight.in_words}"] if sight is not None and sight.objects else []
-    return [row.question, "; ".join([answer, *right]), *in_view]
+    return ["; ".join([answer, *right]), *in_view]

@@ -28,6 +28,7 @@ from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
 from roomscout.scoring.agreement import agreement_lines, agreement_of, by_annotator
 from roomscout.scoring.by_dataset import dataset_table, scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
+from roomscout.scoring.pairs import below_full, by_pair
 from roomscout.scoring.samples import format_samples, summarize_samples
 from roomscout.scoring.scores import Agreement, SampleScores, Scores, TypeScores
 from roomscout.scoring.summary import AggregateError, format_summary, part_lines, reference_lines, summarize
@@ -142,7 +143,7 @@ def _scored(
         questions=QuestionCount(count=facts.questions, sha256=facts.questions_sha256),
         part=PartCount(number=part.number, of=part.of, of_questions=part.questions) if part else None,
         judge=Judge.of(marks, facts.judge_price) if marks else None,
-        sight=split(rows, reader.sights),
+        sight=split((answers[0] for answers in by_pair(rows, benchmark)), reader.sights),
         anytime=anytime(rows, forced, benchmark, facts) if facts.setting("anytime") else None,
         errors=tuple(errors),
         warnings=tuple(filter(None, warnings)),
@@ -242,7 +243,6 @@ def closing_lines(
     folder: Path, facts: RunFacts, summary: Summary, rows: Sequence[ResultRow], benchmark: Benchmark
 ) -> list[str]:
     """The scores of a run in the words of its benchmark, or of a single question, and where the run is."""
-    scored = [row for row in rows if row.score is not None]
     if not facts.of_one_scan:
         lines = format_summary(summary, benchmark)
         by_dataset = dataset_table(summary)
@@ -259,14 +259,13 @@ def closing_lines(
             *part_lines(facts.setting, summary, benchmark),
             *summary.warnings,
         ]
-        ended = [row.score for row in scored if not row.failed]
-        below = [score for score in ended if score is not None and score < 1]
+        below, how_many = below_full(rows, benchmark)
         if below:
-            wrong = below.count(0)
-            listed = f"to list them: roomscout wrong {shlex.quote(str(folder))}"
-            lines.append(f"Wrong: {wrong} of {len(ended)}, partly right: {len(below) - wrong}; {listed}")
+            lines.append(f"{how_many}; to list them: roomscout wrong {shlex.quote(str(folder))}")
     else:
-        lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
+        lines = [
+            f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in rows if row.score is not None
+        ]
     if summary.cost is not None and facts.setting("engine") == "openai":
         computed, cached, written = summary.cost.tokens
         of_cache = f" ({cached:,} of them cached)" if cached else ""

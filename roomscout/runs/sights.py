@@ -136,7 +136,8 @@ class SightSplit(Record):
 
 
 def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> SightSplit | None:
-    """How the scores of all but failed questions depend on what was in view; None if nothing is known."""
+    """How the scores of all but failed questions depend on what was in view, of a pair those of its worse answer; None
+    if nothing is known."""
     seen = [(row, sights[row.episode]) for row in rows if row.episode in sights and not row.failed]
     surfaces = [sight.surface_seen for _, sight in seen if sight.surface_seen is not None]
     if not surfaces:

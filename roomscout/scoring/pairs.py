@@ -32,14 +32,30 @@ def scores_in_pairs(scores: Mapping[str, float], benchmark: Benchmark) -> dict[s
     return {name: min(of_pair[pair]) for name, pair in pair_of.items() if pair is not None and len(of_pair[pair]) > 1}
 
 
+def by_pair(rows: Iterable[ResultRow], benchmark: Benchmark) -> list[list[ResultRow]]:
+    """The rows that count as one, in the order of the first of each: the answers of a pair with the same sample, the
+    worse first and those without a score last, and each other row by itself."""
+    together = grouped(((benchmark.pair_of(row.id) or (row.id,), row.sample), row) for row in rows)
+    return [sorted(answers, key=lambda row: (row.score is None, row.score or 0.0)) for answers in together.values()]
+
+
+def below_full(rows: Iterable[ResultRow], benchmark: Benchmark) -> tuple[list[list[ResultRow]], str]:
+    """Those of the scored answers, without failed ones, that are not fully right, as `by_pair` has them, by score and
+    number; and their count in words."""
+    scored = [row for row in rows if row.score is not None and not row.failed]
+    counted_once = by_pair(scored, benchmark)
+    below = [answers for answers in counted_once if (answers[0].score or 0.0) < 1]
+    below.sort(key=lambda answers: (answers[0].score or 0.0, answers[0].episode))
+    zero = sum(answers[0].score == 0 for answers in below)
+    return below, f"Wrong: {zero} of {len(counted_once)}, partly right: {len(below) - zero}"
+
+
 def sensitivity(rows: Iterable[ResultRow], benchmark: Benchmark) -> Sensitivity | None:
     """Whether answers change between the rooms of a pair as the truths do; None without a pair that tells it. A pair
     tells it if both of its questions are scored and answered, and their truths differ; it counts once per sample.
     Numbers change the right way if the signs of both differences are equal, other answers if both are right."""
-    if not benchmark.pairs:
-        return None
-    scored = grouped(((benchmark.pair_of(row.id), row.sample), row) for row in rows if row.score is not None)
-    pairs = [members for (name, _), members in scored.items() if name is not None and len(members) == 2]
+    scored = by_pair((row for row in rows if row.score is not None), benchmark)
+    pairs = [answers for answers in scored if len(answers) == 2]
     changes = [change for first, second in pairs if (change := _change(first, second, benchmark)) is not None]
     if not changes:
         return None

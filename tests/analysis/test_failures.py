@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.seeing import see
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.boxes import SceneBoxes, named_in, read_boxes
 from roomscout.runs.reader import RunReader
 from roomscout.runs.sights import SeenObjects, Sight, split
@@ -85,10 +87,20 @@ def test_a_scan_that_has_changed_is_named(copied: Path, rooms: RoomScans, tmp_pa
     (copied / "seen.jsonl").unlink()
     scan = min(scans.rglob("*.ply"))
     scan.write_bytes(scan.read_bytes() + b"\n")
-    lines = failure_lines(RunReader(copied).rows, see(RunReader(copied)))
+    lines = failure_lines(RunReader(copied).rows, see(RunReader(copied)), BENCHMARK)
     assert lines[0] == (
         f"Not known: {scan} has changed since the run, or is another scan: restore the one that the run explored."
     )
+
+
+def test_a_pair_counts_once_with_its_worse_answer(seen_run: Path):
+    reader = RunReader(seen_run)
+    first, second = sorted(reader.rows[:2], key=lambda row: row.score)
+    pair = [replace(row, id=id, score=score) for row, id, score in ((second, "1b", 1.0), (first, "1a", 0.5))]
+    lines = failure_lines(pair, see(reader), replace(BENCHMARK, pairs=r"(\d+)[ab]"))
+    assert any(line.startswith("Of 1 answer below full score: ") for line in lines)
+    assert lines[-1].strip() == f"twin {second.episode}: score 1"
+    assert not any(line.strip().startswith("twin") for line in failure_lines(pair, see(reader), BENCHMARK))
 
 
 def test_the_command_prints_the_table_and_the_wrong_answers(seen_run: Path, capsys: pytest.CaptureFixture[str]):

@@ -1,6 +1,7 @@
 """The frozen twins: all types and levels, nothing to guess, and files that are what their descriptions say."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
+from roomscout.analysis.wrong import report_wrong
 from roomscout.rooms.frozen import SplitError, shipped_rows
 from roomscout.rooms.room import LEVELS
 from roomscout.rooms.twin_split import PAIRS, PAIRS_PER_TYPE, SHA256, SHIPPED, SHIPPED_SCANS, SPLIT
 from roomscout.rooms.twins_benchmark import BENCHMARK
+from roomscout.runs.reader import RunReader
 from roomscout.scoring.scores import EpisodeId
 from scripts.croissant import SETS, description_of, file_of
 from scripts.twins_split import sha256_of_shipped
@@ -102,4 +105,10 @@ def test_who_knows_the_truth_gets_all_pairs_and_who_guesses_none(tmp_path):
     shown = [(each["name"], each["answer"] == each["truth"], Path(each["view"]).exists()) for each in page["twins"]]
     assert shown == [("q002", True, True), ("q001", True, True)]
     said = run_main([*flags, "--log-root", str(tmp_path / "b"), "--policy", f"{policy}:Guessing"]).stdout
-    assert "pairs: 0.0 %" in said
+    assert "pairs: 0.0 %" in said and "Wrong: 3 of 3, partly right: 0; to list them" in said
+    (folder,) = (tmp_path / "b").iterdir()
+    counted, _, _, *listed = report_wrong(RunReader(folder))
+    assert counted == "Wrong: 3 of 3, partly right: 0"
+    pairs = [re.findall(r"q\d+", line) for line in listed if not line.startswith(" ")]
+    assert sorted(map(sorted, pairs)) == [["q001", "q002"], ["q003", "q004"], ["q005", "q006"]]
+    assert sum("answered 3" in line for line in listed) == 6

@@ -22,7 +22,7 @@ from roomscout.scoring.agreement import by_annotator
 from roomscout.scoring.baselines import frequency_baseline, frequent_guesses
 from roomscout.scoring.by_dataset import scores_by_dataset
 from roomscout.scoring.intervals import estimates
-from roomscout.scoring.pairs import in_pairs, scores_in_pairs, sensitivity
+from roomscout.scoring.pairs import below_full, in_pairs, scores_in_pairs, sensitivity
 from roomscout.scoring.samples import summarize_samples
 from roomscout.scoring.scores import ResultRow, Scores, Sensitivity
 from roomscout.scoring.summary import aggregate, format_summary, summarize
@@ -64,6 +64,16 @@ def test_a_question_without_a_scored_twin_does_not_count():
         assert in_pairs(rows, TWINS) == [] and percents(*rows) == {}
     assert in_pairs((BOTH[0], replace(BOTH[1], sample=2)), TWINS) == [], "of the same sample"
     assert percents(*BOTH, ONE[1]) == {"side": 100.0, "overall": 100.0}
+
+
+def test_a_pair_is_below_full_score_once_with_its_worse_answer():
+    rows = (*NUMBERS, *BOTH, *ONE, *FAILED)
+    below, in_words = below_full(rows, TWINS)
+    assert [[row.id for row in answers] for answers in below] == [["2b", "2a"], ["3b", "3a"]]
+    assert in_words == "Wrong: 1 of 4, partly right: 1", "of the failed pair one answer is left"
+    below, in_words = below_full(rows, ALONE)
+    assert [[row.id for row in answers] for answers in below] == [["2b"], ["3b"]]
+    assert in_words == "Wrong: 1 of 7, partly right: 1"
 
 
 def test_a_summary_counts_pairs_and_all_questions():
