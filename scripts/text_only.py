@@ -1,4 +1,5 @@
-"""What the text of the questions of the benchmark `rooms` tells without the room: python -m scripts.text_only.
+"""What the text of questions tells without the room: python -m scripts.text_only, of `rooms`, or with the argument
+rooms-twins of those.
 
 A conditional logit for letters and a ridge regression for numbers, which know of each option its letter and words, and
 of a question the objects that it names and the shape of its route. They are fitted on half of the rooms and asked about
@@ -7,15 +8,20 @@ the other half.
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks.vsi_bench import VSI_TYPES
+from roomscout.rooms.benchmark import BENCHMARK as ROOMS
 from roomscout.rooms.benchmark import CATEGORY_IN, FREQUENT
 from roomscout.rooms.frozen import shipped_rows
 from roomscout.rooms.questions import RoomQuestion
 from roomscout.rooms.split import SHIPPED
+from roomscout.rooms.twin_split import SHIPPED as TWINS_SHIPPED
+from roomscout.rooms.twins_benchmark import BENCHMARK as TWINS
+from roomscout.scoring.pairs import scores_in_pairs
 
 LETTERS = "ABCD"
 STEPS = 150
@@ -115,54 +121,60 @@ class TextOnly:
         return np.asarray(np.linalg.solve(features.T @ features + penalty, features.T @ logs))
 
 
-def scene(row: RoomQuestion) -> tuple[str, str]:
-    """The level and the name of a question's room."""
-    return row["dataset"], row["scene_name"]
-
-
-def halves(rows: Sequence[RoomQuestion], seed: int) -> list[tuple[list[RoomQuestion], list[RoomQuestion]]]:
-    """The rows of one half of the rooms and of the other, and the other way round."""
-    rooms = sorted({scene(row) for row in rows})
+def halves(
+    rows: Sequence[RoomQuestion], seed: int, benchmark: Benchmark
+) -> list[tuple[list[RoomQuestion], list[RoomQuestion]]]:
+    """The rows of one half of the rooms and of the other, and the other way round; twins are in one half."""
+    room_of = {row["id"]: benchmark.room_of(row["dataset"], row["scene_name"]) for row in rows}
+    rooms = sorted(set(room_of.values()))
     first = {rooms[i] for i in np.random.default_rng(seed).permutation(len(rooms))[: len(rooms) // 2]}
-    split = [row for row in rows if scene(row) in first], [row for row in rows if scene(row) not in first]
-    return [split, split[::-1]]
+    known = [row for row in rows if room_of[row["id"]] in first]
+    asked = [row for row in rows if room_of[row["id"]] not in first]
+    return [(known, asked), (asked, known)]
 
 
-def score(row: RoomQuestion, answer: str | None) -> float:
-    """The official score of an answer."""
-    return KINDS[row["question_type"]].score(answer, row["ground_truth"])
+def scores_of(
+    rows: Sequence[RoomQuestion], answer_to: Callable[[RoomQuestion], str | None], benchmark: Benchmark
+) -> list[float]:
+    """The official scores of answers, as they count."""
+    scores = {row["id"]: KINDS[row["question_type"]].score(answer_to(row), row["ground_truth"]) for row in rows}
+    return list(scores_in_pairs(scores, benchmark).values())
 
 
-def text_only_scores(rows: Sequence[RoomQuestion], splits: int = 2) -> dict[str, dict[str, float]]:
+def text_only_scores(
+    rows: Sequence[RoomQuestion], splits: int = 2, benchmark: Benchmark = ROOMS
+) -> dict[str, dict[str, float]]:
     """Of each type in percent: the baseline `frequent`, always the best letter, always the last option, and the
     text-only model on rooms that it was not fitted on."""
     found = {}
     for name in dict.fromkeys(row["question_type"] for row in rows):
         own = [row for row in rows if row["question_type"] == name]
-        scores = {"frequent": [score(row, FREQUENT.answer_to(name, row["question"])) for row in own]}
+        scores = {
+            "frequent": scores_of(own, lambda row: FREQUENT.answer_to(row["question_type"], row["question"]), benchmark)
+        }
         if own[0]["options"]:
-            each = ([float(row["ground_truth"] == letter) for row in own] for letter in LETTERS)
+            each = (scores_of(own, lambda _, letter=letter: letter, benchmark) for letter in LETTERS)
             scores["best letter"] = max(each, key=sum)
-            scores["last option"] = [float(row["ground_truth"] == row["options"][-1][0]) for row in own]
+            scores["last option"] = scores_of(own, lambda row: row["options"][-1][0], benchmark)
         scores["text only"] = [
-            score(row, model.answer(row))
+            score
             for seed in range(splits)
-            for known, asked in halves(own, seed)
-            for model in [TextOnly(known)]
-            for row in asked
+            for known, asked in halves(own, seed, benchmark)
+            for score in scores_of(asked, TextOnly(known).answer, benchmark)
         ]
         found[name] = {what: 100 * float(np.mean(values)) for what, values in scores.items()}
     return found
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Print a Markdown table of all types."""
+    benchmark, shipped = (TWINS, TWINS_SHIPPED) if "rooms-twins" in arguments else (ROOMS, SHIPPED)
     columns = ("frequent", "best letter", "last option", "text only")
     lines = [["percent", *columns], ["---"] * 5]
-    for name, scores in text_only_scores(shipped_rows(SHIPPED)).items():
+    for name, scores in text_only_scores(shipped_rows(shipped), benchmark=benchmark).items():
         lines.append([name, *(f"{scores[each]:.1f}" if each in scores else "" for each in columns)])
     sys.stdout.write("".join(f"| {' | '.join(line)} |\n" for line in lines))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
