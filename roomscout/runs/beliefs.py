@@ -32,6 +32,11 @@ class Believed:
     forward_m: Metres
     left_m: Metres
 
+    def place(self, start: CameraPose) -> np.ndarray:
+        """(2,) where that is on the floor plan, metres; `start` is the pose of turn 0."""
+        place: np.ndarray = (start.position + self.forward_m * start.forward + self.left_m * start.left)[:2]
+        return place
+
 
 @dataclass(frozen=True)
 class MapScore:
@@ -122,9 +127,8 @@ def _matched(named: Sequence[Believed], boxes: Mapping[int, ObjectBox], start: C
 
     if not boxes:
         return {}
-    centers = np.array([box.center for box in boxes.values()]) - start.position
-    actual = np.stack([centers @ start.forward, centers @ start.left], axis=-1)
-    places = np.array([(item.forward_m, item.left_m) for item in named])
+    actual = np.array([box.center[:2] for box in boxes.values()])
+    places = np.array([item.place(start) for item in named])
     distances = np.linalg.norm(places[:, None] - actual[None], axis=-1)
     rows, columns = linear_sum_assignment(distances)
     numbers = list(boxes)

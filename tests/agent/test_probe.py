@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browsing import OpenPage
 from conftest import RoomScans, only_run, results, run_in_process, scripted, trajectories
 from planned import checked, run_settings
 from scripted_model import ScriptedBackend, random_policy
@@ -22,6 +23,7 @@ from roomscout.agent.policies.replies import read_map
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.report.writer import write_report
 from roomscout.base.errors import ConfigError
+from roomscout.command.main import main
 from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.library import recorded_scene
@@ -244,6 +246,16 @@ class TestModels:
         write_report(folder)
         assert "Beliefs by turn" in (folder / "report.html").read_text()
         assert '"belief":["bed (1.5, 0.0); ' in (folder / "report_files" / "data" / "q001.js").read_text()
+
+    def test_a_replay_shows_the_map_of_its_turn_as_pins(self, rooms: RoomScans, tmp_path: Path, browser: Any):
+        folder = probed(rooms, tmp_path, ModelPolicy(ScriptedBackend(answering(MAP))), batch_size=3, num_questions=1)
+        replay = tmp_path / "replay.html"
+        assert main(["replay", str(folder), "1", "--out", str(replay)]) == 0
+        opened = OpenPage(browser, replay.as_uri())
+        opened.page.wait_for_selector("body[data-drawn]")
+        assert opened.page.locator("#labels .believed:visible").all_inner_texts() == ["bed"]
+        assert "where the model believes objects to be" in opened.page.inner_text("#legend")
+        opened.page.close()
 
     def test_a_reply_that_is_no_map_is_counted_and_costs_no_answer(self, rooms: RoomScans, tmp_path: Path):
         folder = probed(rooms, tmp_path / "probed", scripted())

@@ -94,6 +94,7 @@ def page_values(replay: Replay) -> dict[str, Any]:
         | {
             "place": _frustum(scene.own_pose(turn.pose), replay.run.facts.intrinsics, length_m),
             "goal": _goal(turn, scene),
+            "believed": list(_believed(turn, turns[0].pose, scene)),
         }
         for turn in turns
     ]
@@ -156,6 +157,13 @@ def _answers(replay: Replay, length_m: float) -> Iterator[dict[str, Any]]:
             yield {"name": name, "place": _frustum(at, replay.run.facts.intrinsics, length_m)}
         else:
             yield {"name": name, "point": _rounded(at)}
+
+
+def _believed(turn: Turn, start: CameraPose, scene: Scene) -> Iterator[dict[str, Any]]:
+    """The objects of the turn's map, with where they are believed to stand on the floor."""
+    floor_z_m = scene.storey_at(start.z_m).floor_z_m
+    for item in turn.belief.objects if turn.belief else ():
+        yield {"name": item.object, "foot": _rounded(scene.own(np.array([*item.place(start), floor_z_m])))}
 
 
 def _goal(turn: Turn, scene: Scene) -> dict[str, list[float]] | None:

@@ -44,6 +44,7 @@
       current: "this turn", before: turns.length > 1 && "earlier", later: turns.length > 1 && "later", stopped: turns.some((turn) => turn.goal) && "a stopped move",
       object: data.objects.length && "objects of the question", unseen: data.unseen_in_words && "never in view",
       right: right && (data.photo ? "where the photo was taken" : "the right answer"), given: given && "the answer given",
+      believed: turns.some((turn) => turn.believed.length) && "where the model believes objects to be",
     };
     const named = Object.entries(colours).filter(([, words]) => words);
     byId("legend").append(...named.map(([css, words]) => element("li", { class: css }, words)));

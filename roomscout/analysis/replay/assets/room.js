@@ -2,8 +2,8 @@
 /* Draws the scan of a replay, the camera's path and its views with WebGL 2. World: metres, z up. */
 const makeRoom = (() => {
   const NEAR_M = 0.03, FIELD_OF_VIEW = 0.9, CLICK_PX = 5, PICK_PX = 30, EVERYTHING_M = 1e9;
-  const BLUE = [0.15, 0.39, 0.92], ORANGE = [0.92, 0.45, 0.05], GREY = [0.55, 0.58, 0.62], RED = [0.82, 0.12, 0.18], PURPLE = [0.78, 0.13, 0.72], GREEN = [0.04, 0.55, 0.22], GOLD = [0.85, 0.65, 0];
-  const HIDDEN_OPACITY = 0.35, SAME_PLACE_M = 0.05, MARKER_M = 0.08;
+  const BLUE = [0.15, 0.39, 0.92], ORANGE = [0.92, 0.45, 0.05], GREY = [0.55, 0.58, 0.62], RED = [0.82, 0.12, 0.18], PURPLE = [0.78, 0.13, 0.72], GREEN = [0.04, 0.55, 0.22], GOLD = [0.85, 0.65, 0], TEAL = [0, 0.55, 0.6];
+  const HIDDEN_OPACITY = 0.35, SAME_PLACE_M = 0.05, MARKER_M = 0.08, PIN_M = 0.9;
 
   /* Vectors, and 4 x 4 matrices by columns, as WebGL takes them */
 
@@ -210,6 +210,12 @@ const makeRoom = (() => {
     return { strong: shape(gl, bars(arms.map((arm) => [minus(point, arm), add(point, arm)]), 2 * thickness)), top: add(point, arms[2]) };
   }
 
+  /* What is drawn of an object that is believed to be somewhere: a pin that stands there. */
+  function makePin(gl, foot, thickness) {
+    const top = add(foot, [0, 0, PIN_M]);
+    return { bar: shape(gl, bars([[foot, top]], thickness)), top };
+  }
+
   /* The turns by the place of their camera: lists of positions, of which those that turned on the spot share one. */
   function byPlace(turns) {
     const groups = [];
@@ -253,6 +259,8 @@ const makeRoom = (() => {
     const endIsAnswer = answers.some(({ name, place }) => name === "given" && place);
     const marked = answers.filter(({ name, place }) => name === "right" || !place); // the others are the camera of the last turn
     const goals = marked.map((answer) => makeAnswer(gl, answer, answer.name === "right" ? photo : null, size / 700, draw));
+    const pins = turns.map(({ believed }) => believed.map(({ foot }) => makePin(gl, foot, size / 700)));
+    const pinTags = turns.map(({ believed }) => believed.map(({ name }) => makeTag(name, "believed")));
     const goalTags = marked.map(({ name }) => makeTag(name === "right" ? "right answer" : "answer given", name));
 
     function makeTag(text, css = "") {
@@ -363,6 +371,7 @@ const makeRoom = (() => {
         }
         if (whole <= current) paintView(cameras[whole]);
       }
+      pins[current].forEach(({ bar }) => paintPlain(bar, TEAL));
       marked.forEach(({ name }, i) => {
         paintPlain(goals[i].strong, name === "right" ? GREEN : GOLD);
         paintView(goals[i]);
@@ -402,6 +411,9 @@ const makeRoom = (() => {
         tag.classList.toggle("current", groups[i].includes(current));
         placeTag(tag, through ? null : onScreen(above, matrix, width, height));
       });
+      pinTags.forEach((tags, turn) => tags.forEach((tag, i) => {
+        placeTag(tag, through || turn !== current ? null : onScreen(pins[turn][i].top, matrix, width, height));
+      }));
       goalTags.forEach((tag, i) => placeTag(tag, through ? null : onScreen(goals[i].top, matrix, width, height)));
       objectTags.forEach((tag, i) => placeTag(tag, boxed ? onScreen(boxes[i].top, matrix, width, height) : null));
     }
