@@ -244,7 +244,8 @@ class TestModels:
         for turns in turns_of(folder).values():
             assert all(turn.belief.objects == (Believed("bed", 1.5, 0.0),) and turn.belief.score for turn in turns)
         write_report(folder)
-        assert "Beliefs by turn" in (folder / "report.html").read_text()
+        report = (folder / "report.html").read_text()
+        assert "Beliefs by turn" in report and "Score by the last map" in report
         assert '"belief":["bed (1.5, 0.0); ' in (folder / "report_files" / "data" / "q001.js").read_text()
 
     def test_a_replay_shows_the_map_of_its_turn_as_pins(self, rooms: RoomScans, tmp_path: Path, browser: Any):

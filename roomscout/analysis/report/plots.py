@@ -57,6 +57,7 @@ def plots_of(entries: Sequence[Entry], summary: Summary, cost: Cost) -> list[Plo
         _turns_used(ended),
         _score_if_last(summary.anytime),
         _beliefs(summary.beliefs),
+        _score_by_map(summary.beliefs),
         _distance([entry.distance_m for entry in ended]),
         *(_answer_against_truth(name, of_type) for name, of_type in by_type.items()),
         _bars(
@@ -174,6 +175,22 @@ def _beliefs(beliefs: Beliefs | None) -> Plot | None:
         "the map has (precision), those seen so far (recall) and all of the scan (coverage)."
     )
     return Plot("Beliefs by turn", drawing, note)
+
+
+def _score_by_map(beliefs: Beliefs | None) -> Plot | None:
+    groups = {"right": beliefs.right_map, "not right": beliefs.wrong_map} if beliefs else {}
+    known = {words: group for words, group in groups.items() if group is not None}
+    if not known:
+        return None
+    rows = [(words, f"{group.percent:.1f} (n={group.answers:,})") for words, group in known.items()]
+    drawing, scale, middles = row_plot(rows, (0, 100), "Score by the last map in percent", "score (%)")
+    for middle, (words, text), group in zip(middles, rows, known.values(), strict=True):
+        drawing.rect(scale(0), middle - 8, scale(group.percent) - scale(0), 16, "bar", f"{words}: {text}")
+    note = (
+        "Mean score of the answers whose last map has all objects that the question needs at their places, and of the "
+        "others, without those whose question names none."
+    )
+    return Plot("Score by the last map", drawing, note)
 
 
 def _distance(metres: Sequence[float]) -> Plot | None:
