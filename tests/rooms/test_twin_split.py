@@ -12,6 +12,7 @@ import pytest
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
+from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.wrong import report_wrong
 from roomscout.rooms.frozen import SplitError, shipped_rows
 from roomscout.rooms.room import LEVELS
@@ -107,6 +108,10 @@ def test_who_knows_the_truth_gets_all_pairs_and_who_guesses_none(tmp_path):
     said = run_main([*flags, "--log-root", str(tmp_path / "b"), "--policy", f"{policy}:Guessing"]).stdout
     assert "pairs: 0.0 %" in said and "Wrong: 3 of 3, partly right: 0; to list them" in said
     (folder,) = (tmp_path / "b").iterdir()
+    write_report(folder)
+    assert (
+        "Single answers: " in (report := (folder / "report.html").read_text()) and "Sensitivity: of 3 pairs" in report
+    )
     counted, _, _, *listed = report_wrong(RunReader(folder))
     assert counted == "Wrong: 3 of 3, partly right: 0"
     pairs = [re.findall(r"q\d+", line) for line in listed if not line.startswith(" ")]

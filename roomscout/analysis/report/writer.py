@@ -30,6 +30,7 @@ from roomscout.runs.hardware import hardware_of
 from roomscout.runs.sights import SIGHTS, sight_table
 from roomscout.scoring.agreement import agreement_lines, people_table
 from roomscout.scoring.by_dataset import dataset_table
+from roomscout.scoring.pairs import sensitivity_lines
 
 log = logging.getLogger(__name__)
 
@@ -215,6 +216,7 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "missing": missing,
         "logged": [line for line in run.logged if capitalized(line) not in map(capitalized, summary.warnings)],
         "agreement": agreement_lines(replace(summary, annotators={})),
+        "pairs": [capitalized(line) for line in sensitivity_lines(summary)],
         "people": people_table(summary),
         "hardware": (
             [] if run.facts.by_people else scores.hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples))
