@@ -121,15 +121,19 @@ class TextOnly:
         return np.asarray(np.linalg.solve(features.T @ features + penalty, features.T @ logs))
 
 
+def scene(row: RoomQuestion) -> tuple[str, str]:
+    """The level and the name of a question's room."""
+    return row["dataset"], row["scene_name"]
+
+
 def halves(
-    rows: Sequence[RoomQuestion], seed: int, benchmark: Benchmark
+    rows: Sequence[RoomQuestion], seed: int, benchmark: Benchmark = ROOMS
 ) -> list[tuple[list[RoomQuestion], list[RoomQuestion]]]:
     """The rows of one half of the rooms and of the other, and the other way round; twins are in one half."""
-    room_of = {row["id"]: benchmark.room_of(row["dataset"], row["scene_name"]) for row in rows}
-    rooms = sorted(set(room_of.values()))
+    rooms = sorted({benchmark.room_of(*scene(row)) for row in rows})
     first = {rooms[i] for i in np.random.default_rng(seed).permutation(len(rooms))[: len(rooms) // 2]}
-    known = [row for row in rows if room_of[row["id"]] in first]
-    asked = [row for row in rows if room_of[row["id"]] not in first]
+    known = [row for row in rows if benchmark.room_of(*scene(row)) in first]
+    asked = [row for row in rows if benchmark.room_of(*scene(row)) not in first]
     return [(known, asked), (asked, known)]
 
 
