@@ -154,7 +154,7 @@ def _counting(room: Room, rng: Generator, count: int) -> list[Draft]:
 def _abs_distance(room: Room, rng: Generator, count: int) -> list[Draft]:
     pairs = list(combinations(room.unique_objects, 2))
     drafts: list[Draft] = []
-    for a, b in _sample(pairs, len(pairs), rng):
+    for a, b in shuffled(pairs, rng):
         if len(drafts) == count:
             break
         metres = distance_m(room, a, b)
@@ -173,7 +173,7 @@ def distance_m(room: Room, a: RoomObject, b: RoomObject) -> float | None:
 
 
 def _object_size(room: Room, rng: Generator, count: int) -> list[Draft]:
-    chosen = _sample(list(room.unique_objects), count, rng)
+    chosen = shuffled(list(room.unique_objects), rng)[:count]
     return [Draft(OBJECT_SIZE.format(c=o.category), str(round(100 * max(o.box.size)))) for o in chosen]
 
 
@@ -192,7 +192,7 @@ def _rel_distance(room: Room, rng: Generator, count: int) -> list[Draft]:
         chosen = draw_four(room, nearest_distances(room, primary), gap, rng)
         if primary.category not in primaries and chosen and surfaces_agree(room, primary, chosen):
             primaries.add(primary.category)
-            names = dict(zip("abcd", _sample(chosen, 4, rng), strict=True))
+            names = dict(zip("abcd", shuffled(chosen, rng)[:4], strict=True))
             drafts.append(Draft(REL_DISTANCE.format(x=primary.category, **names), chosen[0], tuple(names.values())))
     return drafts
 
@@ -228,7 +228,7 @@ def draw_four(room: Room, distances: Mapping[str, float], gap: float, rng: Gener
     weight = np.array([1 / len(room.of_category(c)) for c in names])
     nearest = str(rng.choice(names, p=weight / weight.sum()))
     chosen = [nearest]
-    for category in _sample(names, len(names), rng):
+    for category in shuffled(names, rng):
         farther = distances[category] > distances[nearest] + NEAREST_GAP_M
         if farther and all(abs(distances[category] - distances[c]) > gap for c in chosen):
             chosen.append(category)
@@ -272,7 +272,7 @@ def _direction(room: Room, rng: Generator, count: int, question_type: str) -> li
         answer = possible[rng.integers(len(possible))]
         pick = rng.choice(np.flatnonzero(answers == answer))
         a, b, c = (room.unique_objects[i].category for i in triples[pick])
-        options = tuple(_sample(names, len(names), rng))
+        options = tuple(shuffled(names, rng))
         drafts.append(Draft(DIRECTION[question_type].format(a=a, b=b, c=c), names[answer], options))
         answers[(np.sort(triples, axis=1) == np.sort(triples[pick])).all(axis=1)] = -1
     return drafts
@@ -337,17 +337,18 @@ def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[s
 def turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng: Generator) -> tuple[str, ...]:
     """The answer and distinct wrong options, shuffled. Prefers the turns of other routes in the room."""
     every = list(product(TURNS, repeat=len(turns)))
-    ranked = [turns, *_sample(others, len(others), rng), *_sample(every, len(every), rng)]
+    ranked = [turns, *shuffled(others, rng), *shuffled(every, rng)]
     options = list(dict.fromkeys(ranked))[: OPTIONS_OF_BLANKS[len(turns)]]
-    return tuple(", ".join(sequence) for sequence in _sample(options, len(options), rng))
+    return tuple(", ".join(sequence) for sequence in shuffled(options, rng))
 
 
 def _pick(items: Sequence[Any], rng: Generator) -> Any:
     return items[int(rng.integers(len(items)))]
 
 
-def _sample(items: Sequence[Any], count: int, rng: Generator) -> list[Any]:
-    return [items[i] for i in rng.permutation(len(items))[:count]]
+def shuffled(items: Sequence[Any], rng: Generator) -> list[Any]:
+    """The items in a random order."""
+    return [items[i] for i in rng.permutation(len(items))]
 
 
 _DRAFTERS: dict[str, Callable[[Room, Generator, int], list[Draft]]] = {

@@ -207,7 +207,7 @@ def _counting(first: Room, second: Room, rng: Generator) -> tuple[Draft, Draft] 
 
 def _abs_distance(first: Room, second: Room, rng: Generator) -> tuple[Draft, Draft] | None:
     names = _unique_in_both(first, second)
-    for one, two in _shuffled(list(combinations(names, 2)), rng):
+    for one, two in asked.shuffled(list(combinations(names, 2)), rng):
         metres = [asked.distance_m(room, _only(room, one), _only(room, two)) for room in (first, second)]
         known = [each for each in metres if each is not None]
         if len(known) == 2 and _are_apart(known, DISTANCE_FACTOR):
@@ -232,19 +232,19 @@ def _room_size(first: Room, second: Room, rng: Generator) -> tuple[Draft, Draft]
 
 def _rel_distance(first: Room, second: Room, rng: Generator) -> tuple[Draft, Draft] | None:
     """Four categories of which another is nearest in each room, by the rules for one room in both."""
-    for name in _shuffled(_unique_in_both(first, second), rng):
+    for name in asked.shuffled(_unique_in_both(first, second), rng):
         metres = [asked.nearest_distances(room, _only(room, name)) for room in (first, second)]
         names = sorted(metres[0].keys() & metres[1].keys())
         nearest = [min(names, key=each.__getitem__) for each in metres] if len(names) >= 4 else []
         for one, two in [nearest] if len(set(nearest)) == 2 else []:
-            others = _shuffled([each for each in names if each not in (one, two)], rng)
+            others = asked.shuffled([each for each in names if each not in (one, two)], rng)
             for pair in combinations(others, 2):
                 chosen = [[one, two, *pair], [two, one, *pair]]
                 if all(
                     asked.is_unambiguous(room, _only(room, name), each, four)
                     for room, each, four in zip((first, second), metres, chosen, strict=True)
                 ):
-                    options = _shuffled(chosen[0], rng)
+                    options = asked.shuffled(chosen[0], rng)
                     question = asked.REL_DISTANCE.format(x=name, **dict(zip("abcd", options, strict=True)))
                     return _same(question, (one, two), options)
     return None
@@ -268,7 +268,7 @@ def _direction(question_type: str) -> "_Ask":
             return None
         kinds = changed[rng.integers(len(changed))]
         question = asked.DIRECTION[question_type].format(**dict(zip("abc", kinds, strict=True)))
-        return _same(question, [names[each[kinds]] for each in found], _shuffled(names, rng))
+        return _same(question, [names[each[kinds]] for each in found], asked.shuffled(names, rng))
 
     return ask
 
@@ -305,10 +305,6 @@ def _unique_in_both(first: Room, second: Room) -> list[str]:
 
 def _only(room: Room, category: str) -> Any:
     return room.of_category(category)[0]
-
-
-def _shuffled(items: Sequence[Any], rng: Generator) -> list[Any]:
-    return [items[place] for place in rng.permutation(len(items))]
 
 
 _Ask = Callable[[Room, Room, Generator], tuple[Draft, Draft] | None]
