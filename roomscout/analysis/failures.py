@@ -16,7 +16,7 @@ from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow
 from roomscout.runs.sights import SIGHTS, Sight, SightSplit, sight_table, split
-from roomscout.scoring.pairs import by_pair
+from roomscout.scoring.pairs import below_full, by_pair
 
 log = logging.getLogger(__name__)
 
@@ -72,20 +72,16 @@ def failure_lines(
     """The table and the answers below full score as lines, those that never saw an object first. A pair counts once,
     with its worse answer. Empty `types` and `scenes` mean all. Raises RunError if a type or a scene is not in the
     run."""
-    chosen = by_pair(chosen_rows(rows, types, scenes), benchmark)
-    worst = [answers[0] for answers in chosen]
-    by_sight = split(worst, seen.sights)
+    chosen = chosen_rows(rows, types, scenes)
+    by_sight = split((answers[0] for answers in by_pair(chosen, benchmark)), seen.sights)
     missing = [f"Not known: {escaped(sentence)}" for sentence in seen.missing]
     if by_sight is None:
         return [*missing, "It is not known what was in view in these answers."]
     surface = f"Surface seen: {by_sight.surface_percent:.1f} % of the scan in the views of an answer, on average"
     if not by_sight.types:
         return [*missing, surface, "No boxes of the objects are known: see docs/data.md."]
-    below = [row for row in worst if not row.failed and row.score is not None and row.score < 1]
-    answers = [(row, seen.sights[row.episode]) for row in below if row.episode in seen.sights]
     lines = [*sight_lines(by_sight), "", error_line(by_sight), surface]
-    twins = {pair[0].episode: pair[1:] for pair in chosen}
-    return [*missing, *lines, *_listed(answers, twins)]
+    return [*missing, *lines, *_listed(below_full(chosen, benchmark)[0], seen.sights)]
 
 
 def sight_lines(by_sight: SightSplit) -> list[str]:
@@ -114,30 +110,27 @@ def error_line(by_sight: SightSplit) -> str:
     return f"Of {counted(sum(below.values()), 'answer')} below full score: {groups_in_words}"
 
 
-def _listed(answers: Iterable[tuple[ResultRow, Sight]], twins: Mapping[EpisodeId, Sequence[ResultRow]]) -> list[str]:
-    """The answers, each with what its better `twins` score."""
-    order = list(SIGHTS)
-    listed = [(row, sight, sight.verdict) for row, sight in answers if sight.verdict]
-    listed.sort(key=lambda answer: (order.index(answer[2]), answer[0].score, answer[0].episode))
+def _listed(below: Iterable[Sequence[ResultRow]], sights: Mapping[EpisodeId, Sight]) -> list[str]:
+    """The answers by what was in view, each with what its twin scores."""
+    listed = [(row, twins, sights[row.episode]) for row, *twins in below if row.episode in sights]
+    listed = [answer for answer in listed if answer[2].verdict]
     if not listed:
         return []
+    order = list(SIGHTS)
+    listed.sort(key=lambda answer: order.index(answer[2].verdict or ""))
     rows = [
         {
             "folder": str(row.episode),
             "score": decimal(row.score, "g"),
-            "sight": HEADINGS[verdict],
+            "sight": HEADINGS[sight.verdict or ""],
             "since turn": decimal(sight.first_turn, "d"),
             "surface": "-" if sight.surface_seen is None else f"{100 * sight.surface_seen:.0f} %",
             "type": row.question_type,
         }
-        for row, sight, verdict in listed
+        for row, _, sight in listed
     ]
     details = (
-        [
-            row.question,
-            sight.in_words,
-            *(f"twin {twin.episode}: score {decimal(twin.score, 'g')}" for twin in twins[row.episode]),
-        ]
-        for row, sight, _ in listed
+        [row.question, sight.in_words, *(f"twin {twin.episode}: score {twin.score:g}" for twin in twins)]
+        for row, twins, sight in listed
     )
     return ["", *Table.of(rows, left=range(6)).lines_with(details)]

@@ -33,21 +33,21 @@ def scores_in_pairs(scores: Mapping[str, float], benchmark: Benchmark) -> dict[s
 
 
 def by_pair(rows: Iterable[ResultRow], benchmark: Benchmark) -> list[list[ResultRow]]:
-    """The rows that count as one, in the order of the first of each: the answers of a pair with the same sample, the
+    """The rows that did not fail, those together that count as one: the answers of a pair with the same sample, the
     worse first and those without a score last, and each other row by itself."""
-    together = grouped(((benchmark.pair_of(row.id) or (row.id,), row.sample), row) for row in rows)
+    ended = [row for row in rows if not row.failed]
+    together = grouped(((benchmark.pair_of(row.id) or (row.id,), row.sample), row) for row in ended)
     return [sorted(answers, key=lambda row: (row.score is None, row.score or 0.0)) for answers in together.values()]
 
 
 def below_full(rows: Iterable[ResultRow], benchmark: Benchmark) -> tuple[list[list[ResultRow]], str]:
-    """Those of the scored answers, without failed ones, that are not fully right, as `by_pair` has them, by score and
-    number; and their count in words."""
-    scored = [row for row in rows if row.score is not None and not row.failed]
-    counted_once = by_pair(scored, benchmark)
-    below = [answers for answers in counted_once if (answers[0].score or 0.0) < 1]
+    """Of the scored rows, as `by_pair` has them, those that are not fully right, by score and number; and their count
+    in words."""
+    scored = by_pair((row for row in rows if row.score is not None), benchmark)
+    below = [answers for answers in scored if (answers[0].score or 0.0) < 1]
     below.sort(key=lambda answers: (answers[0].score or 0.0, answers[0].episode))
     zero = sum(answers[0].score == 0 for answers in below)
-    return below, f"Wrong: {zero} of {len(counted_once)}, partly right: {len(below) - zero}"
+    return below, f"Wrong: {zero} of {len(scored)}, partly right: {len(below) - zero}"
 
 
 def sensitivity(rows: Iterable[ResultRow], benchmark: Benchmark) -> Sensitivity | None:
