@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from roomscout.rooms.furniture import Model
 from roomscout.rooms.geometry import OrientedBox, wrap_deg
-from roomscout.rooms.layout import DOOR_REACH_M, STANDING_M, place_small
+from roomscout.rooms.layout import IN_FRONT_M, STANDING_M, place_small
 from roomscout.rooms.placement import FloorPlan, Placer, RoomObject
 from roomscout.rooms.room import standing_points, visible_items
 from roomscout.rooms.shapes import Shape
@@ -65,12 +65,15 @@ class Arrangement:
         return replace(self, objects=(*self.objects[:index], item, *self.objects[index + 1 :]))
 
     def _placer(self, without: Collection[int] = (), rng: Generator | None = None) -> Placer:
-        """What places furniture among all other objects, and keeps the middle of the room and the door clear."""
+        """What places furniture among all other objects, and keeps the middle of the room clear and what is in front of
+        doors, windows and furniture at a wall."""
         others = [item for index, item in enumerate(self.objects) if index not in without]
         clear = [OrientedBox((*self.plan.middle, 1.0), (STANDING_M, STANDING_M, 2.0))]
-        clear += [
-            Placer.in_front(item.box, DOOR_REACH_M, 0.0, item.box.top) for item in others if item.category == "door"
-        ]
+        for item in others:
+            reach = IN_FRONT_M.get(item.category, 0.0)
+            if reach and item.supported_by is None and _at_wall(self.plan, item.box):
+                bottom = item.box.bottom if item.box.bottom > 0.5 else 0.0
+                clear.append(Placer.in_front(item.box, reach, bottom, item.box.top))
         return Placer(self.plan, rng or np.random.default_rng(0), others, clear)
 
 
@@ -104,7 +107,7 @@ def moved(room: Arrangement, index: int, rng: Generator) -> Arrangement | None:
             if spare <= 0:
                 continue
             t = model.size[0] / 2 + 0.02 + rng.uniform(0, spare)
-            place = placer.put_at_wall(model, start, along, t, item.box.bottom, 0.0)
+            place = placer.put_at_wall(model, start, along, t, item.box.bottom, IN_FRONT_M.get(item.category, 0.0))
         else:
             x, y = rng.uniform(room.plan.corners.min(axis=0), room.plan.corners.max(axis=0))
             place = placer.put(model, x, y, item.box.bottom, item.box.yaw_deg + rng.uniform(-15, 15))

@@ -17,7 +17,12 @@ MAX_RECTANGLE_M2 = 30.0
 MIN_CONCAVE_M2, MAX_CONCAVE_M2 = 14.0, 40.0
 ON_WALL_M = 0.005  # gap between a wall and the objects that hang on it
 _CUTS = ((2, 0), (1, 0), (3, 2), (0, 4))  # of L-shapes: the corner that is cut off, and from where corners are listed
-DOOR_REACH_M = 0.9  # what stays free in front of the door
+IN_FRONT_M = {
+    "door": 0.9, "window": 0.45, "wardrobe": 0.6, "bookshelf": 0.6, "whiteboard": 0.5, "cabinet": 0.6, "tv": 0.6,
+    "refrigerator": 0.6, "stove": 0.6, "sink": 0.5, "washer": 0.5, "bathtub": 0.5, "toilet": 0.5, "bed": 0.5,
+    "sofa": 0.5, "desk": 0.95,
+}  # fmt: skip
+"""What stays free in front of furniture at a wall, metres, but for what belongs there, such as the chair of a desk."""
 STANDING_M = 1.0  # side of the square that stays free in the middle of the room, to stand in
 
 
@@ -82,7 +87,7 @@ def furnish(plan: FloorPlan, rng: Generator) -> Placer:
     """Furnish the plan; omits what does not fit."""
     placer = Placer(plan, rng)
     placer.clear.append(OrientedBox((*plan.middle, 1.0), (STANDING_M, STANDING_M, 2.0)))
-    placer.at_wall("door", reach=DOOR_REACH_M, gap=ON_WALL_M)
+    placer.at_wall("door", reach=IN_FRONT_M["door"], gap=ON_WALL_M)
     area = polygon_area(plan.corners)
     groups = _groups(area, rng)
     for group in groups:  # place bulky furniture before the windows
@@ -101,9 +106,9 @@ def _randint(rng: Generator, low: int, high: int) -> int:
 
 def _groups(area: float, rng: Generator) -> list[list[Group]]:
     """A list of placing functions, bulky furniture first, for each purpose of the room; a large room has several."""
-    wardrobes = _several(partial(Placer.at_wall, kind="wardrobe", reach=0.6), 2)
-    bookshelves = _several(partial(Placer.at_wall, kind="bookshelf", reach=0.6), 3)
-    whiteboard = partial(Placer.at_wall, kind="whiteboard", z=0.95, reach=0.5, gap=ON_WALL_M)
+    wardrobes = _several(partial(Placer.at_wall, kind="wardrobe", reach=IN_FRONT_M["wardrobe"]), 2)
+    bookshelves = _several(partial(Placer.at_wall, kind="bookshelf", reach=IN_FRONT_M["bookshelf"]), 3)
+    whiteboard = partial(Placer.at_wall, kind="whiteboard", z=0.95, reach=IN_FRONT_M["whiteboard"], gap=ON_WALL_M)
     purposes: dict[str, list[Group]] = {
         "bedroom": [_bed_group, wardrobes, _either(_desk, _armchairs)],
         "living": [_sofa_group, _either(_armchairs, _dining), bookshelves],
@@ -119,7 +124,7 @@ def _groups(area: float, rng: Generator) -> list[list[Group]]:
 
 
 def _window(placer: Placer) -> None:
-    index = placer.at_wall("window", z=placer.rng.uniform(0.9, 1.05), reach=0.45, gap=ON_WALL_M)
+    index = placer.at_wall("window", z=placer.rng.uniform(0.9, 1.05), reach=IN_FRONT_M["window"], gap=ON_WALL_M)
     if index is None or placer.rng.random() < 0.4:
         return
     box = placer.items[index].box
@@ -132,7 +137,7 @@ def _window(placer: Placer) -> None:
 
 def _bed_group(placer: Placer) -> None:
     """A bed with its head at the wall, up to two nightstands with lamps, and pillows."""
-    bed = placer.at_wall("bed", reach=0.5)
+    bed = placer.at_wall("bed", reach=IN_FRONT_M["bed"])
     if bed is None:
         return
     box = placer.items[bed].box
@@ -170,7 +175,7 @@ def _either(one: Group, other: Group) -> Group:
 
 
 def _desk(placer: Placer) -> None:
-    desk = placer.at_wall("desk", reach=0.95)
+    desk = placer.at_wall("desk", reach=IN_FRONT_M["desk"])
     if desk is None:
         return
     box = placer.items[desk].box
@@ -184,7 +189,7 @@ def _desk(placer: Placer) -> None:
 
 def _sofa_group(placer: Placer) -> None:
     """A sofa with pillows, a coffee table in front of it, and a television."""
-    sofa = placer.at_wall("sofa", reach=0.5)
+    sofa = placer.at_wall("sofa", reach=IN_FRONT_M["sofa"])
     if sofa is None:
         return
     box = placer.items[sofa].box
@@ -197,7 +202,7 @@ def _sofa_group(placer: Placer) -> None:
         placer.put(low, x, y, 0.0, box.yaw_deg + placer.rng.uniform(-6, 6), strict=False)
     bench = placer.at_wall("tv bench", reach=0.7) if placer.allows("cabinet") and placer.allows("tv") else None
     if bench is None:
-        placer.at_wall("wall tv", z=placer.rng.uniform(0.9, 1.1), reach=0.6, gap=ON_WALL_M)
+        placer.at_wall("wall tv", z=placer.rng.uniform(0.9, 1.1), reach=IN_FRONT_M["tv"], gap=ON_WALL_M)
     elif placer.on_top("tv", bench, 0.5) is not None:
         box = placer.items[-1].box
         placer.clear.append(placer.in_front(box, 0.7, box.bottom, box.top))
@@ -249,23 +254,23 @@ def _kitchen_row(placer: Placer) -> None:
 
 
 def _cabinet_group(placer: Placer) -> None:
-    cabinet = placer.at_wall("cabinet", reach=0.6) if placer.allows("cabinet") else None
+    cabinet = placer.at_wall("cabinet", reach=IN_FRONT_M["cabinet"]) if placer.allows("cabinet") else None
     if cabinet is not None and placer.rng.random() < 0.7:
         placer.on_top("microwave", cabinet)
 
 
 def _bath_group(placer: Placer) -> None:
     """Bathtub, toilet, sink with a mirror above it, towels and perhaps a washer."""
-    placer.at_wall("bathtub", reach=0.5)
-    placer.at_wall("toilet", reach=0.5)
-    sink = placer.at_wall("sink", reach=0.5)
+    placer.at_wall("bathtub", reach=IN_FRONT_M["bathtub"])
+    placer.at_wall("toilet", reach=IN_FRONT_M["toilet"])
+    sink = placer.at_wall("sink", reach=IN_FRONT_M["sink"])
     if sink is not None:
         box = placer.items[sink].box
         mirror = draw("mirror", placer.rng)
         x, y = box.plan_point(np.array([0.0, (mirror.size[1] - box.size[1]) / 2 - 0.02 + ON_WALL_M]))
         placer.put(mirror, x, y, box.top + 0.1, box.yaw_deg)
     if placer.rng.random() < 0.7:
-        placer.at_wall("washer", reach=0.5)
+        placer.at_wall("washer", reach=IN_FRONT_M["washer"])
     for _ in range(_randint(placer.rng, 1, 4)):
         placer.at_wall("towel", z=placer.rng.uniform(0.8, 1.0), reach=0.3, gap=ON_WALL_M)
 

@@ -93,10 +93,7 @@ class Room:
 def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: Level = FURNISHED) -> Room:
     """Room `index` of the series that `seed` (0 or more) selects, to the byte; `style`, by default the level's, affects
     the mesh alone. Raises ValueError for invalid numbers, or if no room has as many objects as the level demands."""
-    if not 0 <= seed < SEEDS_END:
-        raise ValueError(f"seed must be from 0 to {SEEDS_END - 1}, not {seed}")
-    if not 0 <= index < MAX_ROOMS:
-        raise ValueError(f"room index must be from 0 to {MAX_ROOMS - 1}, not {index}")
+    require_numbers(seed, index)
     for attempt in range(MAX_ATTEMPTS):
         rng = np.random.default_rng([seed, index, attempt])
         plan, items = draw_furniture(level, rng)
@@ -106,6 +103,14 @@ def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: 
             return Room(f"room_seed{seed}_{index:03d}", plan, tuple(items), mesh)
     why = "; {} to {} objects are too much to demand".format(*level.objects) if level.objects else ""
     raise ValueError(f"no {level.name} room for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts{why}")
+
+
+def require_numbers(seed: int, index: int) -> None:
+    """Raise ValueError unless there is a room of this number in a series of this seed."""
+    if not 0 <= seed < SEEDS_END:
+        raise ValueError(f"seed must be from 0 to {SEEDS_END - 1}, not {seed}")
+    if not 0 <= index < MAX_ROOMS:
+        raise ValueError(f"room index must be from 0 to {MAX_ROOMS - 1}, not {index}")
 
 
 def draw_furniture(level: Level, rng: Generator) -> tuple[FloorPlan, list[RoomObject]]:

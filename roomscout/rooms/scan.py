@@ -94,13 +94,17 @@ def scan(surround: Shape, objects: Sequence[RoomObject], style: ScanStyle, rng: 
 
 
 def scan_by_part(
-    surround: Shape, objects: Sequence[RoomObject], numbers: Sequence[int], style: ScanStyle, seed: Sequence[int]
+    surround: Shape,
+    objects: Sequence[RoomObject],
+    numbers: Sequence[int],
+    style: ScanStyle,
+    hole_m2: float,
+    seed: Sequence[int],
 ) -> RoomMesh:
     """As `scan`, but what is random of an object depends on its number alone: in two rooms with the same seed, an
-    object of the same number is the same to the byte, and so are floor and walls but for shadows. Floor and walls have
-    half of the holes, objects as many for the same area."""
+    object of the same number is the same to the byte, and so are floor and walls but for shadows. `hole_m2` of surface
+    have one hole, on average."""
     azimuth = np.random.default_rng([*seed, 0]).uniform(0, 2 * np.pi)
-    shell_area = _area(surround)
     parts = []
     count = 0
     for place, shape in enumerate([surround, *(item.surface for item in objects)], start=SHELL):
@@ -111,7 +115,7 @@ def scan_by_part(
         colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
         if style.noise_m:  # the same field for all parts, so that what touches still does
             vertices = vertices + style.noise_m * _drift(vertices, np.random.default_rng([*seed, 0]))
-        holes = int(rng.poisson(style.holes / 2 * _area(shape) / shell_area))
+        holes = int(rng.poisson(area_m2(shape) / hole_m2))
         faces = _punch_holes(vertices, faces, object_index, holes, rng)
         parts.append((faces + count, vertices, colours, object_index))
         count += len(vertices)
@@ -142,7 +146,7 @@ def _mesh_of(faces: np.ndarray, vertices: np.ndarray, colours: np.ndarray, objec
     return RoomMesh(vertices.astype(np.float32), faces.astype(np.int32), rgb, object_index.astype(np.int32))
 
 
-def _area(shape: Shape) -> float:
+def area_m2(shape: Shape) -> float:
     """Square metres of all quads: of each, two triangles."""
     first, second, third, fourth = np.moveaxis(shape.corners, 1, 0)
     halves = (np.cross(second - first, third - first), np.cross(third - first, fourth - first))

@@ -16,9 +16,9 @@ from numpy.random import Generator
 from roomscout.rooms import questions as asked
 from roomscout.rooms.edits import Arrangement, added, moved, removed, resized, swapped, turned, wall_moved
 from roomscout.rooms.questions import Draft, RoomQuestion
-from roomscout.rooms.room import FURNISHED, Level, Room, draw_furniture, draw_shell
+from roomscout.rooms.room import FURNISHED, Level, Room, draw_furniture, draw_shell, require_numbers
 from roomscout.rooms.routes import MOST_BLANKS, Route, RouteMap, draw_route, turns_of
-from roomscout.rooms.scan import RoomMesh, ScanStyle, scan_by_part
+from roomscout.rooms.scan import RoomMesh, ScanStyle, area_m2, scan_by_part
 
 MOST_ATTEMPTS = 200
 EDITS_PER_ROOM = 12
@@ -57,8 +57,9 @@ def make_twins(
     attempts: int = MOST_ATTEMPTS,
 ) -> Twins:
     """Pair `index` of the series that `seed` selects, with a question of a type of `QUESTIONS_PER_TYPE`; `style`, by
-    default the level's, affects the meshes alone. Rows lack an id. Raises ValueError for an unknown type, or if none of
-    so many `attempts` at a furnished room has such a pair."""
+    default the level's, affects the meshes alone. Rows lack an id. Raises ValueError for an unknown type, for numbers
+    that `make_room` refuses, or if none of so many `attempts` at a furnished room has such a pair."""
+    require_numbers(seed, index)
     if question_type not in CHANGES:
         raise ValueError(f"cannot make twins for type {question_type}; the types are {', '.join(CHANGES)}")
     number = list(CHANGES).index(question_type)
@@ -98,9 +99,10 @@ def _room(arrangement: Arrangement) -> Room:
 
 
 def _meshes(rooms: Sequence[Arrangement], style: ScanStyle, seed: Sequence[int]) -> Iterator[RoomMesh]:
-    for room in rooms:
-        surround = draw_shell(room.plan, np.random.default_rng([*seed, 1]))
-        yield scan_by_part(surround, room.objects, room.origins, style, [*seed, 2])
+    surrounds = [draw_shell(room.plan, np.random.default_rng([*seed, 1])) for room in rooms]
+    hole_m2 = min(map(area_m2, surrounds)) / (style.holes / 2) if style.holes else math.inf
+    for room, surround in zip(rooms, surrounds, strict=True):
+        yield scan_by_part(surround, room.objects, room.origins, style, hole_m2, [*seed, 2])
 
 
 def _row(question_type: str, draft: Draft, room: Room) -> RoomQuestion:
@@ -183,8 +185,9 @@ def _wall_moved(base: Arrangement, rng: Generator) -> Iterator[Change]:
     for axis in rng.permutation(2):
         edge = base.plan.corners[:, axis].max()
         side = base.plan.corners[base.plan.corners[:, axis] == edge, 1 - axis]
-        metres = round(float(area * (rng.uniform(ROOM_FACTOR, ROOM_FACTOR + 0.5) - 1) / (side.max() - side.min())), 2)
-        changed = wall_moved(base, int(axis), metres) if area * ROOM_FACTOR < LARGEST_M2 else None
+        more_m2 = area * (rng.uniform(ROOM_FACTOR, ROOM_FACTOR + 0.5) - 1)
+        metres = round(float(more_m2 / (side.max() - side.min())), 2)
+        changed = wall_moved(base, int(axis), metres) if area + more_m2 < LARGEST_M2 else None
         if changed is not None:
             yield Change(base, changed, f"wall moved: {metres:g} m")
 
@@ -209,7 +212,7 @@ def _abs_distance(first: Room, second: Room, rng: Generator) -> tuple[Draft, Dra
     names = _unique_in_both(first, second)
     for one, two in asked.shuffled(list(combinations(names, 2)), rng):
         metres = [asked.distance_m(room, _only(room, one), _only(room, two)) for room in (first, second)]
-        known = [each for each in metres if each is not None]
+        known = [round(each, 1) for each in metres if each is not None]
         if len(known) == 2 and _are_apart(known, DISTANCE_FACTOR):
             pair = (one, two) if rng.random() < 0.5 else (two, one)
             return _same(asked.ABS_DISTANCE.format(a=pair[0], b=pair[1]), [f"{each:.1f}" for each in known])

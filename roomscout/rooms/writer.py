@@ -14,7 +14,7 @@ import numpy as np
 from roomscout.base.files import replace_bytes, replacing
 from roomscout.base.text import json_in
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, RoomQuestion, room_questions
-from roomscout.rooms.room import FURNISHED, Level, Room, make_room
+from roomscout.rooms.room import FURNISHED, Level, Room, make_room, require_numbers
 from roomscout.rooms.scan import RoomMesh, ScanStyle
 from roomscout.rooms.twins import MEMBERS, make_twins
 from roomscout.rooms.view_finding import view_finding, write_picture
@@ -70,12 +70,12 @@ def write_rooms(
     """
     if rooms < 1:
         raise ValueError(f"rooms must be 1 or more, not {rooms}")
+    require_numbers(seed, rooms - 1)
     style = style or level.style
-    if seed >= 0:  # make_room refuses negative seeds
-        usual: dict[str, Any] = {"twins": True} if twins else {}
-        if level != FURNISHED:
-            usual |= {"level": level.name, "objects": level.objects and list(level.objects)}
-        _claim(out, {"seed": seed, **asdict(style), **usual})
+    usual: dict[str, Any] = {"twins": True} if twins else {}
+    if level != FURNISHED:
+        usual |= {"level": level.name, "objects": level.objects and list(level.objects)}
+    _claim(out, {"seed": seed, **asdict(style), **usual})
     out.mkdir(parents=True, exist_ok=True)
     for name in (QUESTIONS_FILE, "rooms.json"):
         (out / name).unlink(missing_ok=True)

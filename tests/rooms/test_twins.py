@@ -13,6 +13,7 @@ from roomscout.rooms import edits, twins
 from roomscout.rooms.command import main
 from roomscout.rooms.edits import Arrangement
 from roomscout.rooms.geometry import box_distance
+from roomscout.rooms.layout import IN_FRONT_M
 from roomscout.rooms.placement import Placer
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from roomscout.rooms.room import BARE, CLUTTERED, FURNISHED, LEVELS, make_room
@@ -117,7 +118,7 @@ def test_a_route_is_walked_as_it_was_drawn():
 
 
 @pytest.mark.parametrize("level", [BARE, CLUTTERED], ids=lambda level: level.name)
-@pytest.mark.parametrize("name", ["object_rel_distance", "object_counting"])
+@pytest.mark.parametrize("name", ["object_rel_distance", "object_counting", "room_size_estimation"])
 def test_the_rest_of_a_room_is_the_same_to_the_byte(level, name):
     style = ScanStyle(0.1, level.style.noise_m, level.style.holes)
     pair = make_twins(SEED, 5, name, level, style)
@@ -132,9 +133,11 @@ def test_the_rest_of_a_room_is_the_same_to_the_byte(level, name):
         parts.append((of_room, mesh.vertices[mesh.object_index == SHELL].tobytes()))
     (first, shell), (second, other_shell) = parts
     same = first.keys() & second.keys()
-    assert shell == other_shell
     assert all(first[key] == second[key] for key in same)
-    assert 0 < max(len(first), len(second)) - len(same) <= (1 if "removed" not in pair.rows[0]["edit"] else 9)
+    assert len(same) > 3
+    if name != "room_size_estimation":
+        assert shell == other_shell
+        assert 0 < max(len(first), len(second)) - len(same) <= (1 if "removed" not in pair.rows[0]["edit"] else 9)
 
 
 def test_twins_obey_the_rules_of_placement(pairs):
@@ -147,6 +150,21 @@ def test_twins_obey_the_rules_of_placement(pairs):
                 carried = [other for place, other in enumerate(room.objects) if other.supported_by == index]
                 alone = Placer(room.plan, np.random.default_rng(0), [each for each in others if each not in carried])
                 assert alone.fits(item.box), item
+
+
+@pytest.mark.parametrize("name", ["wardrobe", "window", "desk"])
+def test_nothing_is_moved_to_where_furniture_needs_its_front(name):
+    rng = np.random.default_rng(0)
+    rooms = (make_room(SEED, index, COARSE) for index in range(99))
+    room = next(room for room in rooms if room.area_m2 > 15 and room.of_category(name))
+    arrangement = Arrangement.of(room.plan, room.objects)
+    boxes = [item.box for item in room.of_category(name)]
+    fronts = [Placer.in_front(box, IN_FRONT_M[name], box.bottom, box.top) for box in boxes]
+    free = Placer(room.plan, rng, [], fronts)
+    for index in arrangement.movable:
+        for _ in range(20 if room.objects[index].category not in (name, "chair") else 0):
+            changed = edits.moved(arrangement, index, rng)
+            assert changed is None or free.fits(changed.objects[index].box), room.objects[index].category
 
 
 def test_twins_are_the_same_again_and_unlike_others():
