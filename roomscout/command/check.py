@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     benchmark = find_benchmark(settings.benchmark)
     origins = benchmark if settings.questions is None else replace(benchmark, questions_from=None)
     try:
-        questions = part_of(selected(settings, benchmark).questions, settings.shard)
+        questions = part_of(selected(settings, benchmark).questions, settings.shard, benchmark)
     except QuestionError:
         if settings.questions is None:
             for line in origin_lines(origins, list(benchmark.scans_from)):  # what can be prepared meanwhile

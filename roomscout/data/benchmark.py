@@ -291,6 +291,11 @@ class Benchmark:
         match = re.fullmatch(pattern, scene_name) if pattern else None
         return dataset, match[1] if match else scene_name
 
+    def undivided(self, question: "Question") -> tuple[str, str]:
+        """What stays together when a run is cut into parts or dealt out to people: the questions of a scan, and with
+        pairs those of both scans of a room."""
+        return self.room_of(*question.scene) if self.pairs else question.scene
+
     def pair_of(self, question_id: str) -> str | None:
         """The pair of a question; None if it belongs to none."""
         match = re.fullmatch(self.pairs, question_id) if self.pairs else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from roomscout.base.errors import SettingError
 
 if TYPE_CHECKING:
+    from roomscout.data.benchmark import Benchmark
     from roomscout.data.questions import Question
 
 
@@ -29,11 +30,12 @@ class Part(NamedTuple):
         return f"{self.number}/{self.of}"
 
 
-def cut(questions: "Sequence[Question]", of: int) -> "list[list[Question]]":
+def cut(questions: "Sequence[Question]", of: int, benchmark: "Benchmark") -> "list[list[Question]]":
     """Divide questions into `of` parts; each keeps the order of `questions`. Scenes are never divided, so each scan is
-    loaded by one part. Assigns scenes in descending order of their number of questions, each to the part with the
-    fewest so far; ties go to the first scene and the lowest part. Raises ValueError for fewer scenes than parts."""
-    sizes = Counter(question.scene for question in questions)
+    loaded by one part, nor are pairs. Assigns scenes in descending order of their number of questions, each to the part
+    with the fewest so far; ties go to the first scene and the lowest part. Raises ValueError for fewer scenes than
+    parts."""
+    sizes = Counter(map(benchmark.undivided, questions))
     if len(sizes) < of:
         raise ValueError(
             f"{len(sizes)} scene{'s' * (len(sizes) > 1)} cannot be cut into {of} parts: each part needs at least one"
@@ -43,15 +45,15 @@ def cut(questions: "Sequence[Question]", of: int) -> "list[list[Question]]":
     for scene in sorted(sizes, key=lambda scene: -sizes[scene]):
         part_of[scene] = loads.index(min(loads))
         loads[part_of[scene]] += sizes[scene]
-    return [[question for question in questions if part_of[question.scene] == part] for part in range(of)]
+    return [[each for each in questions if part_of[benchmark.undivided(each)] == part] for part in range(of)]
 
 
-def part_of(whole: "Sequence[Question]", shard: str | None) -> "Sequence[Question]":
+def part_of(whole: "Sequence[Question]", shard: str | None, benchmark: "Benchmark") -> "Sequence[Question]":
     """The questions of `whole` to ask: all, or those of the part that "2/8" names; SettingError for too few scenes."""
     if shard is None:
         return whole
     part = Part.parse(shard)
     try:
-        return cut(whole, part.of)[part.number - 1]
+        return cut(whole, part.of, benchmark)[part.number - 1]
     except ValueError as error:
         raise SettingError(str(error), setting="shard", value=shard) from None

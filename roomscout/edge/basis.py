@@ -109,12 +109,7 @@ def _named_policy(settings: Settings, questions: QuestionSpec) -> Policy:
         host, _, port = settings.address.rpartition(":")
         texts = Texts.read(settings.words, settings.instructions, settings.thanks, bool(settings.annotator))
         policy = HumanPolicy(settings.annotator, host, int(port), settings.samples, texts)
-        asked = questions.asked.questions
-        benchmark = questions.benchmark
-        rooms = [benchmark.room_of(*each.scene) if benchmark.pairs else each.scene for each in asked]
-        pairs = [benchmark.pair_of(question.id) for question in asked]
-        second = {place + 1 for place, pair in enumerate(pairs) if pair is not None and pair in pairs[:place]}
-        policy.deal(rooms, second)
+        policy.deal(questions.asked.questions, questions.benchmark)
     if settings.model not in (DEFAULTS["model"], policy_name(policy)):
         raise ConfigError(f"--policy {settings.policy} replaces the model: leave out --model {settings.model}")
     return policy
@@ -187,7 +182,7 @@ def asked_of(settings: Settings, benchmark: Benchmark, request: Request) -> Ques
         selection = request.questions or selected(settings, benchmark)
     else:
         selection = Selection.all_of(run.questions)
-    here = part_of(selection.questions, settings.shard)
+    here = part_of(selection.questions, settings.shard, benchmark)
     if run is not None:
         run.require_questions(here, selection.questions)
     return QuestionSpec(selection, here, settings.samples, benchmark, request.ply is not None)

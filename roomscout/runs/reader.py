@@ -108,7 +108,7 @@ class RunReader:
         names = self.facts.setting("annotator")
         if not names:
             return {}
-        return dealt(names, [question.scene for question in self.questions], self.facts.samples)
+        return dealt(names, self.questions, self._recorded_benchmark, self.facts.samples)
 
     @property
     def marks(self) -> Marks | None:

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from statistics import median
@@ -17,7 +17,6 @@ from roomscout.data.answers import AnswerKind, Number, matched_text
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import FEWEST_SCENES, INTERVAL, LEVEL, SEED, scored_alone
-from roomscout.scoring.pairs import in_pairs
 from roomscout.scoring.scores import Agreement, EpisodeId, PersonScores, ResultRow, Scores, scores_of
 from roomscout.scoring.summary import rounded
 
@@ -26,21 +25,28 @@ RESAMPLES = 1999
 
 
 def dealt(
-    people: Sequence[str], scenes: Sequence[Hashable], samples: int, twins: Collection[int] = ()
+    people: Sequence[str], questions: Sequence[Question], benchmark: Benchmark, samples: int
 ) -> dict[EpisodeId, str]:
-    """Who of several people gives which answer, if each question, of which `scenes` has the scene, has `samples`
-    answers. Whole scenes, or for fewer scenes than people questions, are dealt out in a random order, always the same,
-    so that everybody gets all types. With as many samples as people, everybody answers each question once. Questions
-    whose numbers are among the `twins` are the second of a pair about one scene, and go to the next person."""
-    units = list(scenes) if twins or len(set(scenes)) >= len(people) else list(range(len(scenes)))
+    """Who of several people gives which answer, if each question has `samples` answers. Whole scenes, or for fewer
+    scenes than people questions, are dealt out in a random order, always the same, so that everybody gets all types.
+    With as many samples as people, everybody answers each question once. The second question of a pair, whose scenes
+    are dealt out together, goes to others than the first if there are twice as many people as samples."""
+    scenes = list(map(benchmark.undivided, questions))
+    pairs = [benchmark.pair_of(question.id) for question in questions]
+    units: Sequence[Hashable] = scenes
+    if len(set(scenes)) < len(people):
+        units = [pair or place for place, pair in enumerate(pairs)]
     order = list(dict.fromkeys(units))
     random.Random(DEAL_SEED).shuffle(order)
     first = {unit: place * samples for place, unit in enumerate(order)}
-    return {
-        EpisodeId(number, sample): people[(first[unit] + sample - 1 + (number in twins)) % len(people)]
-        for number, unit in enumerate(units, start=1)
-        for sample in range(1, samples + 1)
-    }
+    names = {}
+    begun = set[str]()
+    for number, (unit, pair) in enumerate(zip(units, pairs, strict=True), start=1):
+        place = first[unit] + (samples if pair in begun else 0)
+        begun.update([pair] if pair is not None else [])
+        for sample in range(samples):
+            names[EpisodeId(number, sample + 1)] = people[(place + sample) % len(people)]
+    return names
 
 
 def agreement_of(
@@ -136,12 +142,14 @@ def _agree(question: Question, first: str, second: str) -> float:
 
 
 def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) -> dict[str, PersonScores]:
-    """The scores by person. Each row comes with the name of its person."""
+    """The scores by person, of single answers also for a benchmark with pairs, which people share. Each row comes with
+    the name of its person."""
+    benchmark = replace(benchmark, pairs="")
     scores = {}
     for name, own in grouped(rows).items():
         percents, intervals = scored_alone(own, benchmark)
         by_type = grouped((row.question_type, row) for row in own)
-        found = {key: scores_of(in_pairs(each, benchmark)) for key, each in by_type.items()}
+        found = {key: scores_of(each) for key, each in by_type.items()}
         scores[name] = PersonScores(
             answers=sum(row.answer is not None for row in own),
             by_type={key: (len(each), rounded(100 * mean(each)) if each else None) for key, each in found.items()},

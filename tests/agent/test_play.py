@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from roomscout.agent.play.policy import Asked, HumanPolicy
 from roomscout.agent.play.texts import words_of
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.command.words import in_verbs
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.data.questions import Question, load_questions
 from roomscout.edge.resuming import saved_settings
 from roomscout.edge.settings import flags_giving
@@ -407,20 +409,36 @@ def test_each_space_has_controls_that_do_what_they_say(
     assert bool(turned) == (keys["ArrowLeft"].get("add") is not None)
 
 
+def question_in(scene: str, question_type: str = "room_size_estimation", id: str = "1") -> Question:
+    return Question(id, "scannet", scene, question_type, "How large?", (), "3")
+
+
 @pytest.mark.parametrize("people", ["abc", "abcdef", "abcdefghi"])
 @pytest.mark.parametrize("samples", [1, 2])
 def test_everybody_gets_as_many_answers_of_all_types_and_no_question_twice(people: str, samples: int):
-    asked = [(f"room {room}", question_type) for room in range(18) for question_type in range(9)]
-    dealt = agreement.dealt(people, [scene for scene, _ in asked], samples)
+    asked = [(f"room {room}", str(question_type)) for room in range(18) for question_type in range(9)]
+    questions = [question_in(scene, question_type) for scene, question_type in asked]
+    dealt = agreement.dealt(people, questions, VSI_BENCH, samples)
     for name in people:
         own = [each.number for each, person in dealt.items() if person == name]
         assert len(own) == len(set(own)) == len(asked) * samples / len(people)
-        assert {asked[number - 1][1] for number in own} == set(range(9))
-    twins = agreement.dealt(people, ["one", "one", "two", "two"], samples, twins=(2, 4))
-    for number in (1, 3):
-        assert all(twins[number, sample] != twins[number + 1, sample] for sample in range(1, samples + 1))
-    few = agreement.dealt(people, ["one room"] * len(people), samples)
+        assert {asked[number - 1][1] for number in own} == set(map(str, range(9)))
+    few = agreement.dealt(people, [question_in("one room")] * len(people), VSI_BENCH, samples)
     assert len(set(few.values())) == len(people)
+
+
+@pytest.mark.parametrize("rooms", [2, 40])
+@pytest.mark.parametrize("people", ["ab", "abc", "abcd", "abcdefg"])
+@pytest.mark.parametrize("samples", [1, 2])
+def test_nobody_gets_both_questions_of_a_pair(people: str, samples: int, rooms: int):
+    benchmark = replace(VSI_BENCH, pairs=r"(\d+)[ab]", rescans={"scannet": "(.+)[ab]"})
+    asked = [question_in(f"room{number}{member}", id=f"{number}{member}") for number in range(rooms) for member in "ab"]
+    dealt = agreement.dealt(people, asked, benchmark, samples)
+    for number in range(1, len(asked), 2):
+        first, second = ({dealt[each, sample] for sample in range(1, samples + 1)} for each in (number, number + 1))
+        assert len(first) == len(second) == samples
+        assert len(people) < 2 * samples or not first & second
+    assert max(Counter(dealt.values()).values()) - min(Counter(dealt.values()).values()) <= 2 * samples
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from roomscout.agent.session import begin_folder
 from roomscout.base.errors import ConfigError
 from roomscout.cluster.in_parts import Parts, Watch
 from roomscout.cluster.ray_cluster import Replicas, replicas_of
+from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.parts import cut
 from roomscout.data.questions import Question
 from roomscout.edge.dividing import divide, gpus_of_worker
@@ -73,12 +76,20 @@ def asked(scene: str, number: int) -> Question:
 def test_a_cut_keeps_scenes_whole_and_parts_balanced(sizes: list[int], data: st.DataObject):
     of = data.draw(st.integers(1, len(sizes)))
     questions = [asked(f"s{scene}", number) for number in range(9) for scene, size in enumerate(sizes) if number < size]
-    parts = cut(questions, of)
+    parts = cut(questions, of, BENCHMARK)
     scenes = [{question.scene_name for question in part} for part in parts]
     assert sum(map(len, scenes)) == len(sizes) and all(scenes)
     assert sorted(question.id for part in parts for question in part) == sorted(question.id for question in questions)
     assert max(map(len, parts)) - min(map(len, parts)) <= max(sizes)
-    assert parts == cut(questions, of)
+    assert parts == cut(questions, of, BENCHMARK)
+
+
+@pytest.mark.parametrize("of", [2, 3, 8])
+def test_a_cut_keeps_the_two_rooms_of_a_pair_together(of: int):
+    questions = [asked(f"room{number}{member}", 0) for number in range(20) for member in "ab"]
+    twins = replace(BENCHMARK, pairs=r"room(\d+)[ab]-0", rescans={"scannet": "(.+)[ab]"})
+    for part in cut(questions, of, twins):
+        assert part and all(count == 2 for count in Counter(twins.pair_of(each.id) for each in part).values())
 
 
 @pytest.mark.parametrize("text", ["0/8", "9/8", "2", "a/b", "2/8/9"])

@@ -71,6 +71,7 @@ def test_a_pair_is_below_full_score_once_with_its_worse_answer():
     below, in_words = below_full(rows, TWINS)
     assert [[row.id for row in answers] for answers in below] == [["2b", "2a"], ["3b", "3a"]]
     assert in_words == "Wrong: 1 of 4, partly right: 1", "of the failed pair one answer is left"
+    assert len(below_full((FAILED[1], FAILED[0], *ONE), TWINS)[0]) == 1, "a failed answer is none"
     below, in_words = below_full(rows, ALONE)
     assert [[row.id for row in answers] for answers in below] == [["2b"], ["3b"]]
     assert in_words == "Wrong: 1 of 7, partly right: 1"
@@ -169,12 +170,16 @@ def test_intervals_are_over_rooms_which_both_twins_share():
     assert task.interval == estimates(once, ALONE)[0].interval
 
 
-def test_datasets_and_people_score_pairs():
+def test_datasets_score_pairs_and_people_their_answers():
     rows = [*FIRST, *(replace(row, dataset="other") for row in SECOND[:3])]
     found = scores_by_dataset(rows, TWINS)
     assert [(each.questions, each.scored, each.overall) for each in found.values()] == [(48, 48, 50.0), (3, 2, 100.0)]
-    anna = by_annotator([("anna", row) for row in FIRST[:3]], TWINS)["anna"]
-    assert (anna.percent, anna.by_type, anna.answers) == (0.0, {"side": (2, 0.0)}, 3)
+    dealt = [("anna" if row.id.endswith("a") else "bert", row) for row in FIRST]
+    people = by_annotator(dealt, TWINS)
+    assert {name: (each.percent, each.by_type) for name, each in people.items()} == {
+        "anna": (100.0, {"side": (24, 100.0)}),
+        "bert": (50.0, {"side": (24, 50.0)}),
+    }, "single answers, since the two of a pair are of different people"
 
 
 def of_run(rows: list[ResultRow], name: str) -> Answers:
@@ -192,6 +197,16 @@ def test_runs_are_compared_by_pairs_and_flips_by_answers():
     assert pair.as_wrong == pytest.approx((50.0, 100 * 19 / 24))
     with pytest.raises(RunError, match="no scored question in common"):
         compare([of_run(FIRST[:1], "first"), of_run(FIRST[:1], "second")], ("protocol",))
+
+
+def test_questions_that_all_runs_have_without_their_twin_are_not_left_out():
+    compared = compare([of_run(FIRST[:5], "first"), of_run(FIRST[:5], "second")], ("protocol",))
+    assert (compared.pairs[0].questions, compared.left_out) == (4, 0)
+    compared = compare([of_run(FIRST[:5], "first"), of_run(FIRST[:4], "second")], ("protocol", "questions"))
+    assert (compared.pairs[0].questions, compared.left_out) == (4, 1)
+    second_samples = [replace(row, sample=2) if row.id.endswith("b") else row for row in FIRST[:4]]
+    with pytest.raises(RunError, match="no scored question in common"):
+        compare([of_run(FIRST[:4], "first"), of_run(second_samples, "second")], ("protocol", "questions"))
 
 
 def test_a_constant_answer_gets_no_pair_of_letters_right():

@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
@@ -21,7 +21,8 @@ from roomscout.agent.state import QuestionState
 from roomscout.base.errors import SettingError
 from roomscout.base.shots import Shot
 from roomscout.base.web import HOSTS, PortError, own_address, server_on
-from roomscout.data.question import AnswerKindError
+from roomscout.data.benchmark import Benchmark
+from roomscout.data.question import AnswerKindError, Question
 from roomscout.models import ModelError, Reply
 from roomscout.runs.records import EpisodeId
 from roomscout.scoring.agreement import dealt
@@ -118,9 +119,9 @@ class HumanPolicy(Policy):
             thread.join()
             server.server_close()
 
-    def deal(self, scenes: Sequence[Hashable], twins: Collection[int] = ()) -> None:
-        """Divide the answers among the people, by the scene of each question of the run; see `dealt`."""
-        self._dealt = dealt(self.annotators, scenes, self._samples, twins)
+    def deal(self, questions: Sequence[Question], benchmark: Benchmark) -> None:
+        """Divide the answers to the questions of the run among the people; see `dealt`."""
+        self._dealt = dealt(self.annotators, questions, benchmark, self._samples)
 
     def lane(self, state: QuestionState) -> tuple[str, int]:
         """The person whose question this is, who answers one while another one is prepared."""
