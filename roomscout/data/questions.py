@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,13 @@ class QuestionSource:
             only_named = listed((*benchmark.excluded, *apart))
             unless = f"; {only_named} is asked only if the question types name it" if only_named else ""
             raise QuestionError(f"{self.name}: no question passes all filters{unless}")
-        return kept[: filters.get("num_questions")]
+        chosen = kept[: filters.get("num_questions")]
+        pairs = Counter(benchmark.pair_of(question.id) for question in chosen)
+        if alone := [pair for pair, number in pairs.items() if pair is not None and number == 1]:
+            logger.warning(
+                "Questions without their twin, which do not count: %d, such as of pair %s", len(alone), alone[0]
+            )
+        return chosen
 
 
 def load_questions(

@@ -14,6 +14,7 @@ from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.wrong import report_wrong
+from roomscout.data.questions import load_questions
 from roomscout.rooms.frozen import SplitError, shipped_rows
 from roomscout.rooms.room import LEVELS
 from roomscout.rooms.twin_split import PAIRS, PAIRS_PER_TYPE, SHA256, SHIPPED, SHIPPED_SCANS, SPLIT
@@ -38,6 +39,12 @@ def test_all_types_and_levels_have_their_pairs():
     assert asked == {(level, name): number for name, number in PAIRS_PER_TYPE.items() for level in LEVELS}
     scenes = {f"{row['dataset']}/{row['scene_name']}.ply" for row in ROWS}
     assert scenes == {line.split()[1] for line in SHIPPED_SCANS.read_text().splitlines()} and len(scenes) == 1200
+
+
+def test_a_question_without_its_twin_is_said_not_to_count(caplog):
+    assert len(load_questions(None, BENCHMARK, num_questions=6)) == 6 and not caplog.messages
+    assert [question.id for question in load_questions(None, BENCHMARK, num_questions=3)] == ["1a", "1b", "2a"]
+    assert caplog.messages == ["Questions without their twin, which do not count: 1, such as of pair 2"]
 
 
 def test_the_best_constant_scores_less_than_5_percent_of_pairs():

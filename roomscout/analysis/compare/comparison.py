@@ -12,7 +12,7 @@ from roomscout.data.benchmark import Benchmark
 from roomscout.runs import RunError
 from roomscout.scoring.headline import leaving_out
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
-from roomscout.scoring.pairs import in_pairs, scores_in_pairs
+from roomscout.scoring.pairs import in_pairs
 from roomscout.scoring.scores import Label, ResultRow, scores_of
 from roomscout.scoring.summary import aggregate, label_of, rounded
 
@@ -120,8 +120,8 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wron
     for place, other in enumerate(others):
         questions = common if failed_as_wrong else _finished(first, other, common)
         pairs.append(_pair(first, other, letter_of(place + 1), differing_in[place], common, questions))
-    every = set().union(*(run.by_question for run in runs))
-    left_out = len(every) - len(common)
+    some = set().union(*(run.by_question for run in runs))
+    left_out = sum(any(key not in run.by_question for run in runs) for key in some)
     return Comparison(
         tuple(runs), tuple(_adjusted(pairs)), len(common), _scenes(first, common), left_out, failed_as_wrong
     )
@@ -172,7 +172,7 @@ def _pair(
 def _finished(first: Answers, other: Answers, common: Sequence[QuestionKey]) -> list[QuestionKey]:
     """The questions that ended in an error in neither run; raises RunError if none remains."""
     both = [key for key in common if key not in first.failed and key not in other.failed]
-    kept = _with_twins(both, first.benchmark)
+    kept = with_twins(both, first, other)
     if not kept:
         failed = " and ".join(
             f"{len(run.failed.intersection(common)):,} of {len(common):,} failed in {run.path}"
@@ -212,7 +212,7 @@ def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[Que
     """The questions that all have scored, in the order of the first run; RunError if some have others that may not."""
     first = runs[0]
     in_all = [key for key in first.by_question if all(key in run.by_question for run in runs)]
-    common = _with_twins(in_all, first.benchmark)
+    common = with_twins(in_all, *runs)
     if QUESTIONS not in may_differ:
         how = f"add --even-if {QUESTIONS} to compare those that all have"
         for run in runs:
@@ -233,11 +233,13 @@ def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[Que
     return common
 
 
-def _with_twins(questions: Iterable[QuestionKey], benchmark: Benchmark) -> list[QuestionKey]:
-    """The questions whose twin is among them; all of them for a benchmark without pairs."""
-    keys = list(questions)
-    paired = scores_in_pairs({key.id: 0.0 for key in keys}, benchmark)
-    return [key for key in keys if key.id in paired]
+def with_twins(questions: Iterable[QuestionKey], *runs: Answers) -> list[QuestionKey]:
+    """The questions that count in all runs if only these are asked; all of them for a benchmark without pairs."""
+    kept = list(questions)
+    for run in runs:
+        counted = {key_of(row) for row in in_pairs(_answers(run, kept), run.benchmark)}
+        kept = [key for key in kept if key in counted]
+    return kept
 
 
 def _answers(run: Answers, questions: Iterable[QuestionKey]) -> list[ResultRow]:

@@ -7,7 +7,15 @@ from typing import Any
 from markupsafe import Markup
 
 from roomscout.analysis.compare.answers import Answers
-from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair, letter_of, protocols_of
+from roomscout.analysis.compare.comparison import (
+    PASSING,
+    Comparison,
+    Flip,
+    Pair,
+    letter_of,
+    protocols_of,
+    with_twins,
+)
 from roomscout.analysis.compare.conditions import in_words, value_in_words
 from roomscout.analysis.report.svg import Dot, dot_plot, words_of
 from roomscout.analysis.report.writer import page_alone
@@ -184,7 +192,7 @@ def _table(pair: Pair) -> Table:
 
 def _baselines(run: Answers, pair: Pair) -> dict[str, dict[str, float]]:
     """The percent by task and "overall" of the baselines of a run, if they cover the questions that are compared."""
-    if len(run.by_question) != pair.questions:
+    if len(with_twins(run.by_question, run)) != pair.questions:
         return {}
     return {
         name: baseline.tasks | ({} if baseline.overall is None else {"overall": baseline.overall})

@@ -111,7 +111,7 @@ def _twins(answer: AnswerContents, run: RunContents, link: Link) -> list[dict[st
     return [
         {
             "name": str(each.episode),
-            "answer": each.entry.answer or "no answer",
+            "answer": each.entry.answer or ("no answer" if each.row else OUTCOMES[each.outcome]),
             "truth": each.entry.truth,
             "view": link(each.clearest_view) if each.clearest_view else None,
         }

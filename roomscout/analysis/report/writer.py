@@ -30,7 +30,7 @@ from roomscout.runs.hardware import hardware_of
 from roomscout.runs.sights import SIGHTS, sight_table
 from roomscout.scoring.agreement import agreement_lines, people_table
 from roomscout.scoring.by_dataset import dataset_table
-from roomscout.scoring.pairs import sensitivity_lines
+from roomscout.scoring.pairs import in_pairs, sensitivity_lines
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +193,7 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
     sights = {entry.sight for entry in entries}
     sessions = summary.sessions
     batch_size = sessions[-1].batch_size if sessions else None
+    counted = [row for row in in_pairs(run.rows.values(), run.benchmark) if row.score is not None]
     cost = total([entry.cost for entry in entries], batch_size)
     return {
         "title": title_of(run.facts, run.benchmark, run.headline),
@@ -211,7 +212,7 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "judge_command": scores.judge_command(run),
         "no_truth": bool(run.rows) and all(row.ground_truth is None for row in run.rows.values()),
         "scored": summary.asked.scored,
-        "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
+        "below": sum((run.rows[row.episode].score or 0) < 1 for row in counted),
         "cautions": [*(f"{line}." for line in comparability), *scores.cautions(run)],
         "missing": missing,
         "logged": [line for line in run.logged if capitalized(line) not in map(capitalized, summary.warnings)],
