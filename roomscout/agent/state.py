@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -96,6 +95,7 @@ class QuestionState:
     error: str | None = None  # why it failed, if it did
     path: Sequence[Decision] = ()  # the moves, if who moves knows them as the question begins
     boxes: tuple[ObjectBox, ...] = ()  # those that maps are scored against; none if they are not known or not needed
+    without_boxes: str = "its scan has none"  # why there are none
     not_shown: str = ""  # what such a path does not show well of what the question needs
     conversation: Conversation = field(init=False)
     """All messages with all images so far; empty without a model. Its id, which seeds samples, differs between them."""
@@ -196,8 +196,10 @@ class QuestionState:
         if self.rules.boxes:
             env.tell(env.library.boxes_of(self.question), only_in_view=self.rules.boxes == "boxes-seen")
         if self.rules.probe:
-            with suppress(SceneError):
+            try:
                 self.boxes = env.library.boxes_of(self.question)
+            except SceneError as error:
+                self.without_boxes = str(error)
         self.observations.append(env.observation)
         self.status = Status.ACTIVE
         if self.rules.mover is not None:

@@ -26,7 +26,7 @@ from roomscout.data.video_frames import VideoError, VideoNotFound
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
-from roomscout.models import ModelError
+from roomscout.models import ModelError, OutOfMemory
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.beliefs import Belief
@@ -214,6 +214,20 @@ class _Batch:
             future.result()
 
 
+def _beside(states: Sequence[QuestionState], run: Run, ask: Callable[..., Any], unread: Callable[[str], Any]) -> Any:
+    """What a policy's method `ask` returns for questions beside their conversations. An error of the model costs no
+    question: each is asked alone then, and `unread` says why one has no reply."""
+    try:
+        with run.clock.call(), policy_errors(run.policy, ask.__name__, states):
+            return ask(states)
+    except OutOfMemory:
+        raise
+    except ModelError as error:
+        if len(states) == 1:
+            return [unread(str(error))]
+    return [reply for state in states for reply in _beside([state], run, ask, unread)]
+
+
 def forced_answers(
     states: Sequence[QuestionState], decisions: Sequence[Decision], run: Run
 ) -> list[ForcedAnswer | None]:
@@ -225,8 +239,7 @@ def forced_answers(
     ]
     if not continuing:
         return [None] * len(states)
-    with run.clock.call(), policy_errors(run.policy, "answer_now", continuing):
-        replies = run.policy.answer_now(continuing)
+    replies = _beside(continuing, run, run.policy.answer_now, lambda why: Decision(CameraAction(), error=why))
     replies = checked(replies, run.policy, "answer_now", continuing, final=True)
     run.pay(replies)
     batch = tuple(state.question.id for state in continuing)
@@ -243,8 +256,7 @@ def believed_maps(states: Sequence[QuestionState], run: Run) -> list[Belief | No
     asking = [state for state in states if run.probes and state.asks]
     if not asking:
         return [None] * len(states)
-    with run.clock.call(), policy_errors(run.policy, "map_now", asking):
-        maps = run.policy.map_now(asking)
+    maps = _beside(asking, run, run.policy.map_now, lambda why: Belief(error=why))
     maps = checked_maps(maps, run.policy, asking)
     run.pay(maps)
     batch = tuple(state.question.id for state in asking)

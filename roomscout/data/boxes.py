@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -159,19 +160,30 @@ def needed_for(question: str, options: Iterable[str], boxes: Sequence[ObjectBox]
 def named_in(text: str, boxes: Sequence[ObjectBox]) -> list[ObjectBox]:
     """The boxes whose category occurs in a text as whole words, in the singular or the plural, in either case. Of
     overlapping names the longest counts: "table lamp" names no table if there is a category of that name."""
-    forms = {form.lower(): category for category in {box.category for box in boxes} for form in _forms(category)}
-    if not forms:
-        return []
-    longest_first = "|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form)))
-    matches = re.findall(rf"(?<!\w)({longest_first})(?!\w)", text, re.IGNORECASE)
-    named = {forms[form.lower()] for form in matches}
+    named = {category for category, _, _ in _mentions(text, boxes)}
     return [box for box in boxes if box.category in named]
 
 
 def category_named(name: str, boxes: Sequence[ObjectBox]) -> str | None:
-    """The category of boxes that the name of an object names, as `named_in` reads it; None for none or several."""
-    categories = {box.category for box in named_in(name.replace("_", " "), boxes)}
-    return categories.pop() if len(categories) == 1 else None
+    """The category of boxes that the name of an object names, read as by `named_in`: of adjacent ones the last, so that
+    a desk lamp is a lamp. None for none, and for several with other words between them."""
+    text = name.replace("_", " ")
+    mentions = _mentions(text, boxes)
+    apart = [text[end:start] for (_, _, end), (_, start, _) in pairwise(mentions)]
+    if not mentions or any(between.strip(" -") for between in apart):
+        return None
+    return mentions[-1][0]
+
+
+def _mentions(text: str, boxes: Sequence[ObjectBox]) -> list[tuple[str, int, int]]:
+    """The categories of boxes that a text names, each with its start and end there."""
+    categories = sorted({box.category for box in boxes})
+    forms = {form.lower(): category for category in categories for form in _forms(category)}
+    if not forms:
+        return []
+    longest_first = "|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form)))
+    found = re.finditer(rf"(?<!\w)({longest_first})(?!\w)", text, re.IGNORECASE)
+    return [(forms[low], *match.span()) for match in found if (low := match.group().lower()) in forms]
 
 
 def _forms(category: str) -> set[str]:

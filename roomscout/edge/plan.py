@@ -79,8 +79,10 @@ def memory_lines(settings: Settings, request: Request = NEW_RUN) -> list[str]:
     width, height = settings.view_size
     times = f", {settings.samples} times each" if settings.samples > 1 else ""
     turns = counted(settings.most_moves + 1, "turn")
+    beside = [flag for flag, asks in (("--anytime", settings.anytime), ("--probe", settings.probe != "none")) if asks]
+    replies = f", and with {' and '.join(beside)} {1 + len(beside)} replies a turn" if beside else ""
     lines = [
-        f"Questions: {len(questions)} on {counted(len(scans), what)}{times}, at most {turns} each",
+        f"Questions: {len(questions)} on {counted(len(scans), what)}{times}, at most {turns} each{replies}",
         f"Images: at most {episodes * (settings.most_images + basis.questions.pictures)} of {width}x{height}",
     ]
     model = memory.model

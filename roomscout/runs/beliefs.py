@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from roomscout.base.grouping import grouped
-from roomscout.base.record import OmittedIfNone, Record, adapter_of, reasons
+from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record, adapter_of, reasons
 from roomscout.base.text import counted
 from roomscout.data.benchmark import mean
 from roomscout.data.boxes import Needed, ObjectBox, category_named
@@ -147,6 +147,7 @@ class MapFigures(Record):
     coverage: float | None  # of all objects of the scan, those right
     invented: float | None  # objects that are not in the room
     lost: float | None  # objects that an earlier map had right
+    of: OmittedIfEmpty[dict[str, int]] = field(default_factory=dict)  # how many maps have a figure, where not all do
 
 
 FIGURES = ("precision", "recall", "error_m", "coverage", "invented", "lost")
@@ -221,8 +222,10 @@ def _needed_right(maps: Sequence[Belief]) -> bool | None:
 
 
 def _at(turn: int, maps: Sequence[MapFigures]) -> MapFigures:
-    means = {name: _mean(getattr(of_map, name) for of_map in maps) for name in FIGURES}
-    return MapFigures(turn=turn, answers=len(maps), **means)
+    known = {name: [value for each in maps if (value := getattr(each, name)) is not None] for name in FIGURES}
+    means = {name: _mean(values) for name, values in known.items()}
+    of = {name: len(values) for name, values in known.items() if len(values) < len(maps)}
+    return MapFigures(turn=turn, answers=len(maps), of=of, **means)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -245,8 +248,9 @@ def belief_lines(record: Beliefs | None) -> list[str]:
         return []
     lines = []
     for after in record.by_turn:
-        known = {name.replace("_m", " (m)"): getattr(after, name) for name in FIGURES}
-        means = [f"{name} {value:.2f}" for name, value in known.items() if value is not None]
+        known = {name: value for name in FIGURES if (value := getattr(after, name)) is not None}
+        fewer = {name: f" (n={number})" for name, number in after.of.items()}
+        means = [f"{name.replace('_m', ' (m)')} {value:.2f}{fewer.get(name, '')}" for name, value in known.items()]
         lines.append(f"map after turn {after.turn}: {', '.join(means)} (n={after.answers})")
     for words, group in (("right", record.right_map), ("not right", record.wrong_map)):
         if group is not None:

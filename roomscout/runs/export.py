@@ -78,7 +78,7 @@ def exports_of(
         sessions=tuple(sessions),
         hardware=hardware_of(cost, sessions, reader.gpu_samples),
         provenance=hashes_of(facts, scans),
-        beliefs=beliefs_of(rows, maps) if maps else None,
+        beliefs=beliefs_of((answers[0] for answers in by_pair(rows, benchmark)), maps) if maps else None,
     )
     more: dict[EpisodeId, dict[str, Any]] = {row.episode: {} for row in rows}
     for episode, sight in reader.sights.items():

@@ -31,6 +31,7 @@ from roomscout.edge.settings import SETTINGS, Settings, names_in
 from roomscout.envs.actions import CameraAction
 from roomscout.models import Reply
 from roomscout.models import conversation as kept
+from roomscout.rendering.scene import SceneError
 from roomscout.rendering.views import SurfaceCoverage
 from roomscout.runs.records import Turn
 from roomscout.training.endless import EndlessRooms, EndlessTwins
@@ -101,6 +102,12 @@ def weights_of(parts: Mapping[str, float]) -> dict[str, float]:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise EnvError(f"the reward part {name} takes a number, got {value!r}")
     return {name: parts[name] for name in names if parts.get(name)}
+
+
+def _require_reply(reply: object, who: str) -> None:
+    """Raise EnvError unless a reply is text or a Reply; `who` takes it."""
+    if not isinstance(reply, str | Reply):
+        raise EnvError(f"{who} takes the text of a reply, got {reply!r} ({type(reply).__name__})")
 
 
 def is_whole(value: object) -> bool:
@@ -228,7 +235,11 @@ class RoomEnv:
 
     @property
     def map_messages(self) -> list[Message]:
-        """The conversation with the words that ask for a map below its last message; it is not kept."""
+        """The conversation with the words that ask for a map below its last message; it is not kept. Raises EnvError
+        after the end, and without the reward part map."""
+        self._require_going_on()
+        if not self.state.rules.probe:
+            raise EnvError("map_messages are for the reward part map: make the environment with rewards={'map': 1}")
         return [Message.of(message) for message in self.state.messages_with_probe().messages]
 
     def draw(self, seed: int | None = None) -> Question:
@@ -253,7 +264,7 @@ class RoomEnv:
         state = QuestionState(1, asking, steps, rules=rules)
         state.reset(world.opened.library)
         if "map" in self.rewards and not state.boxes:
-            raise EnvError(f"no boxes of the objects in {asking.scene_name} are known: leave out the reward part map")
+            raise SceneError(f"the reward part map needs the boxes of objects: {state.without_boxes}")
         self._state, self._given, self._coverage = state, 0, None
         if "progress" in self.rewards:
             self._away = self._apart()
@@ -265,14 +276,17 @@ class RoomEnv:
         self._move_unasked()
         return self._new_messages()
 
-    def step(self, reply: str | Reply, map_reply: str | None = None) -> Step:
+    def step(self, reply: str | Reply, map_reply: str | Reply | None = None) -> Step:
         """Take a turn with a reply, its text or a Reply; raises EnvError after the end or for anything else.
-        `map_reply` is what was replied to `map_messages`."""
+        `map_reply` is what was replied to `map_messages`, which the reward part map needs."""
         self.require_can_take(reply)
+        if "map" in self.rewards:
+            _require_reply(map_reply, "map_reply, with the reward part map,")
         state, turn = self.state, None
         said = Reply(reply) if isinstance(reply, str) else reply
+        mapped = Reply(map_reply) if isinstance(map_reply, str) else map_reply
         with failing(state):
-            belief = None if map_reply is None else state.scored(read_map(Reply(map_reply)))
+            belief = None if mapped is None else state.scored(read_map(mapped))
             turn = state.take_turn(state.apply_rules(state.read(said)), belief=belief)
             self._move_unasked()
         error = None if turn is None else turn.parse_error
@@ -292,11 +306,13 @@ class RoomEnv:
 
     def require_can_take(self, reply: object) -> None:
         """Raise EnvError unless `step` could take this reply now."""
+        self._require_going_on()
+        _require_reply(reply, "step")
+
+    def _require_going_on(self) -> None:
         state = self.state
         if state.is_final:
             raise EnvError(f"the episode of question {state.question.id} is over ({state.status}): call reset")
-        if not isinstance(reply, str | Reply):
-            raise EnvError(f"step takes the text of a reply, got {reply!r} ({type(reply).__name__})")
 
     def close(self) -> None:
         """End the episode; the last environment that shares a renderer ends that too. Can be called twice."""

@@ -18,7 +18,7 @@ from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import MAP_PROBE
+from roomscout.agent.policies.prompts import MAP_PROBE, Prompts
 from roomscout.agent.policies.replies import read_map
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.report.writer import write_report
@@ -28,7 +28,7 @@ from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.library import recorded_scene
 from roomscout.envs.object_boxes import geometry_of
-from roomscout.models import Reply
+from roomscout.models import ModelError, Reply
 from roomscout.models.conversation import Conversation
 from roomscout.rendering.visibility import enough_pixels, object_pixels
 from roomscout.runs.beliefs import Belief, Believed
@@ -258,6 +258,28 @@ class TestModels:
         assert "where the model believes objects to be" in opened.page.inner_text("#legend")
         opened.page.close()
 
+    @pytest.mark.parametrize("probe", ["map", "anytime"])
+    def test_an_error_of_the_model_beside_the_conversation_costs_no_answer(
+        self, rooms: RoomScans, tmp_path: Path, probe: str
+    ):
+        def reply(conversation: Conversation) -> str:
+            words = conversation.messages[-1].text
+            turns = sum(message.role == "user" for message in conversation.messages)
+            if words.endswith(MAP_PROBE) or (Prompts().last_turn in words and turns <= STEPS):
+                raise ModelError("the list is too long")
+            return random_policy()(conversation)
+
+        asked = {"probe": "map"} if probe == "map" else {"anytime": True}
+        plain = run_in_process(rooms.config(tmp_path / "plain", steps=STEPS, batch_size=3), scripted())
+        config = rooms.config(tmp_path / "probed", steps=STEPS, batch_size=3, **asked)
+        folder = run_in_process(config, ModelPolicy(ScriptedBackend(reply)))
+        assert results(folder) == results(plain) and trajectories(folder) == trajectories(plain)
+        turns = [turn for turns in turns_of(folder).values() for turn in turns]
+        if probe == "map":
+            assert {turn.belief.error for turn in turns} == {"the list is too long"}
+        else:
+            assert {turn.forced.answer for turn in turns if turn.forced} == {None}
+
     def test_a_reply_that_is_no_map_is_counted_and_costs_no_answer(self, rooms: RoomScans, tmp_path: Path):
         folder = probed(rooms, tmp_path / "probed", scripted())
         plain = run_in_process(rooms.config(tmp_path / "plain", steps=STEPS), scripted())
@@ -314,6 +336,12 @@ class Stopping(ModelPolicy):
         (f"<think>{MAP}</think>[]", []),
         (f"<think>{MAP}", None),
         (MAP[:-2], None),
+        (f"{MAP}\nStill to find: [ ]", ["bed"]),
+        (f'{MAP} {{"answer": null, "options": []}}', ["bed"]),
+        (f'{MAP} [{{"answer": 3}}]', ["bed"]),
+        (f"[{MAP}]", ["bed"]),
+        ('[{"object": "bed", "tags": []}, {"object": "so', None),
+        ('{"answer": "3", "options": []}', None),
         (MAP.replace("1.5", '"1.5"'), None),
         (MAP.replace("left_m", "right_m"), None),
         ("[1, 2]", None),
@@ -325,6 +353,12 @@ def test_the_last_list_of_objects_in_a_reply_is_the_map(said: str, names: list[s
     found = read_map(Reply(said))
     assert (found.error is not None) == (names is None) and [item.object for item in found.objects] == (names or [])
     assert found.reply.text == said
+
+
+def test_a_map_that_the_token_limit_cut_off_says_so():
+    found = read_map(Reply(MAP[:-2], generated_tokens=320, finish_reason="length"))
+    cut = "no complete JSON list of objects, only one that is cut off; the reply ended at its limit of 320 tokens"
+    assert found.error == cut
 
 
 class TestRefusals:

@@ -1,7 +1,9 @@
 """Environments for trainers: the episodes of evaluation, one at a time and many at once."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from explorer.splits import SPLITS
 from roomscout import Question, RoomEnv, VectorEnv, explore, load_policy
 from roomscout.agent.policies.prompts import MAP_PROBE
 from roomscout.data.questions import QuestionError
+from roomscout.models import Reply
 from roomscout.models.conversation import Conversation, Message
 from roomscout.rendering.camera import CameraPose
 from roomscout.rooms.frozen import shipped_rows
@@ -101,9 +104,22 @@ def test_a_map_beside_a_reply_is_rewarded_and_stays_out_of_the_conversation(room
             f1 = 2 * seen / (len(boxes) + seen) if known else 0
             assert step.info["rewards"]["map"] == pytest.approx(0.5 * f1) and seen
             assert [message.text for message in env.messages[:2]] == [message.text for message in first]
-            assert env.step("I look.").info["rewards"]["map"] == 0
+            assert env.step("I look.", Reply("nothing")).info["rewards"]["map"] == 0
+            with pytest.raises(EnvError, match="the reward part map, takes the text of a reply, got None"):
+                env.step("I look.")
             later = env.step("I look.", "[]").info["turn"].belief.score.seen
             assert {*later} >= {*step.info["turn"].belief.score.seen}
+
+
+def test_what_the_part_map_cannot_be_is_refused(rooms: RoomScans, tmp_path: Path):
+    with RoomEnv(rooms.questions, scan_root=rooms.root, **VIEW) as env:
+        env.reset(0)
+        with pytest.raises(EnvError, match=r"map_messages are for the reward part map: make .* rewards=.'map': 1"):
+            env.map_messages  # noqa: B018
+    scans = shutil.copytree(rooms.root, tmp_path / "scans", ignore=shutil.ignore_patterns("rooms.json"))
+    with VectorEnv(2, rooms.questions, rewards={"map": 1.0}, scan_root=scans, **VIEW) as envs:
+        assert envs.reset([0, 1]) == [[], []]
+        assert all(str(why).startswith("the reward part map needs the boxes of objects: ") for why in envs.failures)
 
 
 def test_endless_rooms_are_repeatable_and_no_rooms_of_a_test():

@@ -115,18 +115,24 @@ def object_spans(text: str, keys: Sequence[str]) -> Iterator[tuple[int, int]]:
         work += reader.work
 
 
-def last_list(text: str) -> list[object]:
-    """The last JSON list in a text that is empty or has objects alone, read as by `last_object`; raises ValueError."""
+def last_list(text: str, key: str) -> list[object]:
+    """The last JSON list in a text of objects that all have a key, read as by `last_object`, or an empty list in a text
+    without objects. Raises ValueError, also for a list that the text cuts off."""
     position = max(0, len(text) - LONGEST)
-    last = None
+    last: list[object] | None = None
     work = 0
     while (start := text.find("[", position)) >= 0 and work < MOST_WORK:
         reader = _Reader(text, start)
         position = start + 1
-        if reader.read() is None and isinstance(reader.value, list):
-            position = reader.position
-            if all(isinstance(item, dict) for item in reader.value):
-                last = reader.value
+        failed = reader.read()
+        items = reader.value
+        if failed == _CUT_OFF:
+            raise ValueError("no complete JSON list of objects, only one that is cut off")
+        if failed is None and isinstance(items, list):
+            of_objects = all(isinstance(item, dict) and key in item for item in items)
+            if of_objects and (items or "{" not in text):
+                last = items
+                position = reader.position
         work += reader.work
     if last is None:
         raise ValueError("no complete JSON list of objects")

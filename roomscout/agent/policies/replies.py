@@ -101,9 +101,10 @@ def parse_video_answer(text: str, question: Question, video: VideoProtocol) -> D
 def read_map(reply: Reply) -> Belief:
     """Where a reply says objects are, in its last JSON list outside thoughts; with an `error` if there is none."""
     try:
-        return Belief(believed(last_list(outside_thoughts(reply.text)[0])), reply=reply)
+        return Belief(believed(last_list(outside_thoughts(reply.text)[0], "object")), reply=reply)
     except ValueError as error:
-        return Belief(error=str(error), reply=reply)
+        limit = f"; the reply ended at its limit of {reply.generated_tokens} tokens"
+        return Belief(error=str(error) + (limit if reply.finish_reason == "length" else ""), reply=reply)
 
 
 def _code_of(space: ActionSpace, method: str) -> AbstractContextManager[None]:

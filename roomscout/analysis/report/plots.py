@@ -165,14 +165,15 @@ def _beliefs(beliefs: Beliefs | None) -> Plot | None:
         for name, dots in curves.items():
             value = getattr(after, name)
             if value is not None:
-                about = f"{name} after turn {after.turn}: {100 * value:.1f} %, {after.answers} maps"
+                about = f"{name} after turn {after.turn}: {100 * value:.1f} %, {after.of.get(name, after.answers)} maps"
                 dots[place] = Dot("", 100 * value, None, about)
     turns = [str(after.turn) for after in beliefs.by_turn]
     shown = {name: dots for name, dots in curves.items() if dots}
     drawing = svg.curve_plot(shown, turns, (0, 100), ("after turn", "objects (%)"))
     note = (
         f"n = {beliefs.maps} maps, of which {beliefs.unread} could not be read. Objects rightly placed, of those that "
-        "the map has (precision), those seen so far (recall) and all of the scan (coverage)."
+        "the map has (precision), those seen so far (recall) and all of the scan (coverage). A question that has ended "
+        "counts no longer, so later turns are those of fewer questions."
     )
     return Plot("Beliefs by turn", drawing, note)
 
