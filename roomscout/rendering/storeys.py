@@ -12,6 +12,7 @@ from roomscout.rendering.geometry import BOUNDS_PERCENTILES
 if TYPE_CHECKING:
     from roomscout.rendering.scene import Scene
 
+ROUNDED_M = 1e-4  # of heights in single precision
 AIR_M = 1.95  # 2 m less noise, above a floor on which a person can stand; storeys are at least as far apart
 FLOOR_TOLERANCE_M = 0.25  # for a height to count as floor; includes steps, rugs and thresholds, but not beds or tables
 SLAB_M = 0.06  # a floor's upper side is this far above its lower side at least; noise of scans is less
@@ -73,8 +74,8 @@ class Storey:
 
 
 def under(floors: Sequence[Floor], z_m: float) -> Floor:
-    """Of floors, the lowest first, the highest that is below a height, or the lowest."""
-    below = [floor for floor in floors if floor.floor_z_m <= z_m]
+    """Of floors, the lowest first, the highest that is below a height or at it, or the lowest."""
+    below = [floor for floor in floors if floor.floor_z_m <= z_m + ROUNDED_M]
     return below[-1] if below else floors[0]
 
 

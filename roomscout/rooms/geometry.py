@@ -119,9 +119,10 @@ def crossings(origin: np.ndarray, along: np.ndarray, half: np.ndarray) -> tuple[
     along = np.where(np.abs(along) < 1e-9, 1e-9, along)
     a = (-half - origin) / along
     b = (half - origin) / along
-    near = np.moveaxis(np.minimum(a, b), -1, 0)
-    far = np.moveaxis(np.maximum(a, b), -1, 0)
-    return reduce(np.maximum, near), reduce(np.minimum, far)  # faster than .max() over two or three numbers
+    near = np.minimum(a, b)
+    far = np.maximum(a, b)
+    axes = range(along.shape[-1])  # slices of two or three are faster than .max()
+    return reduce(np.maximum, [near[..., axis] for axis in axes]), reduce(np.minimum, [far[..., axis] for axis in axes])
 
 
 def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox) -> np.ndarray:
