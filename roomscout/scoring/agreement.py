@@ -42,8 +42,11 @@ def dealt(
     names = {}
     begun = set[str]()
     for number, (unit, pair) in enumerate(zip(units, pairs, strict=True), start=1):
-        place = first[unit] + (samples if pair in begun else 0)
-        begun.update([pair] if pair is not None else [])
+        place = first[unit]
+        if pair in begun:
+            place += samples
+        elif pair is not None:
+            begun.add(pair)
         for sample in range(samples):
             names[EpisodeId(number, sample + 1)] = people[(place + sample) % len(people)]
     return names
