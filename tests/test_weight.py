@@ -11,30 +11,30 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINES = {
-    "roomscout/agent": 5_710,
-    "roomscout/analysis": 6_140,
+    "roomscout/agent": 5_740,
+    "roomscout/analysis": 6_190,
     "roomscout/base": 1_470,
     "roomscout/cluster": 900,
     "roomscout/command": 2_100,
-    "roomscout/data": 3_610,
+    "roomscout/data": 3_650,
     "roomscout/edge": 2_850,
     "roomscout/envs": 1_000,
     "roomscout/models": 6_080,
     "roomscout/rendering": 5_040,
-    "roomscout/rooms": 3_990,
+    "roomscout/rooms": 4_010,
     "roomscout/runs": 3_360,
-    "roomscout/scoring": 1_770,
+    "roomscout/scoring": 1_800,
     "roomscout/training": 1_490,
     "benchmarks": 2_400,
     "examples": 840,
     "explorer": 2_880,
-    "tests": 29_480,
+    "tests": 29_720,
 }
 """The lines of the Python files of each folder, rounded up so that a fix of 20 lines needs no other number."""
 MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_BROAD_EXCEPTS = 11
-MOST_WORDS_OF_DOCS = 36_500
+MOST_WORDS_OF_DOCS = 36_900
 """In docs/, without the log."""
 OWN_FOLDERS = ("roomscout", "benchmarks", "explorer", "examples")
 
