@@ -363,6 +363,10 @@ def test_a_folder_takes_more_of_its_rooms_but_no_others(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=r"has other rooms .*'seed': 5, .* not .*'seed': 6"):
         write_rooms(tmp_path, 1, 6, COARSE)
+    for seed in (-1, 2**32):
+        for twins in (False, True):
+            with pytest.raises(ValueError, match="seed must be from 0 to 4294967295"):
+                write_rooms(tmp_path, 1, seed, COARSE, twins=twins)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     count = write_rooms(tmp_path, 2, 5, COARSE)
     questions = load_questions(tmp_path / "questions.jsonl")
