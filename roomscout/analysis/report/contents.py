@@ -229,6 +229,12 @@ class RunContents:
         both = [numbers for pair, numbers in pairs.items() if pair is not None and len(numbers) == 2]
         return {number: sum(numbers) - number for numbers in both for number in numbers}
 
+    def twin_of(self, name: str) -> str | None:
+        """The folder of the other answer of a pair, by the name of one; None without a pair."""
+        episode = EpisodeId.parse(name)
+        twin = self.twins.get(episode.number) if episode else None
+        return str(EpisodeId(twin, episode.sample)) if episode and twin else None
+
     @property
     def pending(self) -> int:
         """How many answers have no result yet."""

@@ -39,9 +39,9 @@ def _escaped(value: Any) -> Any:
     return escaped_text(value) if isinstance(value, str) else value
 
 
-def index_of(entries: Sequence[Entry], left_out: Sequence[str] = ()) -> dict[str, Any]:
-    """The rows of the table; types, scenes, outcomes, sights and people are positions in lists. `left_out`
-    are the types that the overall of the run leaves out."""
+def index_of(entries: Sequence[Entry], run: RunContents) -> dict[str, Any]:
+    """The rows of the table, of answers of a run; types, scenes, outcomes, sights and people are positions in lists.
+    `left_out` are the types that the overall of the run leaves out; each row ends with the other answer of its pair."""
     types = list(dict.fromkeys(entry.question.question_type for entry in entries))
     scenes = list(dict.fromkeys(entry.question.scene_name for entry in entries))
     outcomes = list(OUTCOMES)
@@ -51,7 +51,7 @@ def index_of(entries: Sequence[Entry], left_out: Sequence[str] = ()) -> dict[str
     people = sorted({entry.person for entry in entries} - {""})
     return {
         "types": types,
-        "left_out": left_out,
+        "left_out": run.left_out,
         "scenes": scenes,
         "people": people,
         "outcomes": outcomes,
@@ -70,6 +70,7 @@ def index_of(entries: Sequence[Entry], left_out: Sequence[str] = ()) -> dict[str
                 round(entry.distance_m, 2),
                 None if entry.sight is None else sights.index(entry.sight),
                 people.index(entry.person) if entry.person else None,
+                run.twin_of(entry.name),
             ]
             for entry in entries
         ],

@@ -105,7 +105,7 @@ def _write_linked(run: RunContents, out: Path) -> list[str]:
         page["replay"] = link(replay) if replay.is_file() else None
         replace_text(data / f"{entry.name}.js", script("question", entry.name, page))
         entries.append(entry)
-    replace_text(data / "index.js", script("index", index_of(entries, run.left_out)))
+    replace_text(data / "index.js", script("index", index_of(entries, run)))
     replace_text(out, linked_page(page_values(run, entries, missing), f"{quote(files.name)}/"))
     return missing
 
@@ -136,7 +136,7 @@ def _write_embedded(run: RunContents, out: Path) -> list[str]:
             nonce=secrets.token_urlsafe(),
             inline_styles=[(assets() / name).read_text(encoding="utf-8") for name in STYLES],
             inline_scripts=[(assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
-            index=script_json(index_of(entries, run.left_out)),
+            index=script_json(index_of(entries, run)),
             maps=((path.stem, _data_address(str(path), "PNG")) for path in sorted(maps.glob("*.png"))),
             pages=_embedded(answers),
         )

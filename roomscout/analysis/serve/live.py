@@ -170,7 +170,7 @@ class LiveRun(Site):
         """All rows of the table."""
         with self._lock:
             self._look()
-            return index_of(self._entries(), self._run.left_out)
+            return index_of(self._entries(), self._run)
 
     def changes(self, since: str) -> dict[str, Any]:
         """The rows and the blocks of the table that have changed since a version, all for an unknown one."""
@@ -186,7 +186,7 @@ class LiveRun(Site):
             page = template()
             context = page.new_context(self._values())
             blocks = {name: "".join(page.blocks[name](context)) for name in BLOCKS}
-            return news | {"answers": index_of(self._entries(known), run.left_out), "blocks": blocks}
+            return news | {"answers": index_of(self._entries(known), run), "blocks": blocks}
 
     @property
     def _version_name(self) -> str:

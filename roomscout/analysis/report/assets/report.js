@@ -55,10 +55,10 @@ const roomscout = (() => {
 
   /* Adds the rows of an index to those known, or replaces them; returns the rows, and whether any is new. */
   function take(data) {
-    const taken = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres, sight, person]) => ({
+    const taken = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres, sight, person, twin]) => ({
       position: position(name), name, type: data.types[type], scene: data.scenes[scene], question,
       outcome: data.outcomes[outcome], order: outcome, score, answer, truth, turns, metres,
-      sight: sight === null ? "" : data.sights[sight], sightOrder: sight, person: person === null ? "" : data.people[person],
+      sight: sight === null ? "" : data.sights[sight], sightOrder: sight, person: person === null ? "" : data.people[person], twin,
     }));
     leftOut = data.left_out;
     const before = rows.length;
@@ -68,6 +68,10 @@ const roomscout = (() => {
         byName.set(row.name, row);
         rows.push(row);
       }
+    }
+    for (const row of rows) {
+      const both = [row, byName.get(row.twin)].map((each) => (each ? each.score : null));
+      row.pair = both.includes(null) ? null : Math.min(...both);
     }
     rows.sort((a, b) => a.position - b.position);
     for (const [name, values] of [["type", data.types], ["scene", data.scenes], ["person", data.people]]) offer(field(name), values);
@@ -130,6 +134,7 @@ const roomscout = (() => {
       { title: "Text", field: "question", formatter: words, widthGrow: 6, minWidth: 130, responsive: 1 },
       { title: "Outcome", field: "outcome", formatter: outcome, sorter: by("order"), width: 116, responsive: 0 },
       { title: "Score", field: "score", formatter: digits(2), width: 84, responsive: 2, sorter: "number", ...right },
+      ...(rows.some((row) => row.twin) ? [{ title: "Pair", field: "pair", formatter: digits(2), width: 76, responsive: 2, sorter: "number", ...right }] : []),
       { title: "Answer given", field: "answer", formatter: words, widthGrow: 1, minWidth: 126, responsive: 3 },
       { title: "Right answer", field: "truth", formatter: words, widthGrow: 1, minWidth: 126, responsive: 3 },
       ...(rows.some((row) => row.sight) ? [{ title: "In view", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 98, responsive: 4 }] : []),
