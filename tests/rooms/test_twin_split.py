@@ -11,7 +11,7 @@ import pytest
 
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
-from roomscout.analysis.report.pages import page_of
+from roomscout.analysis.report.pages import index_of, page_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.wrong import report_wrong
 from roomscout.data.questions import load_questions
@@ -116,9 +116,11 @@ def test_who_knows_the_truth_gets_all_pairs_and_who_guesses_none(tmp_path):
     assert "pairs: 0.0 %" in said and "Wrong: 3 of 3, partly right: 0; to list them" in said
     (folder,) = (tmp_path / "b").iterdir()
     write_report(folder)
-    assert (
-        "Single answers: " in (report := (folder / "report.html").read_text()) and "Sensitivity: of 3 pairs" in report
-    )
+    report = (folder / "report.html").read_text()
+    assert "Single answers: " in report and "Sensitivity: of 3 pairs" in report
+    run = RunContents.read(folder)
+    index = index_of([answer.entry for answer in run.finished()], run)
+    assert [row[-1] for row in index["rows"]] == ["q002", "q001", "q004", "q003", "q006", "q005"]
     counted, _, _, *listed = report_wrong(RunReader(folder))
     assert counted == "Wrong: 3 of 3, partly right: 0"
     pairs = [re.findall(r"q\d+", line) for line in listed if not line.startswith(" ")]
