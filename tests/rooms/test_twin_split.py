@@ -22,6 +22,7 @@ from roomscout.rooms.twins_benchmark import BENCHMARK
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.scores import EpisodeId
 from scripts.croissant import SETS, description_of, file_of
+from scripts.twins_prior import prior_table
 from scripts.twins_split import sha256_of_shipped
 from tests.conftest import run_main
 
@@ -107,6 +108,7 @@ def test_who_knows_the_truth_gets_all_pairs_and_who_guesses_none(tmp_path):
     assert "single answers: 100.0 %, pairs: 100.0 %" in said
     assert "of 3 pairs, the answer changes in 3 (100.0 %), in the right direction in 3 (100.0 %)" in said
     (folder,) = (tmp_path / "a").iterdir()
+    assert prior_table(folder).lines()[1].split()[:4] == ["object_counting", "100.0", "100.0", "0.0"]
     run = RunContents.read(folder)
     assert run.twins == {1: 2, 2: 1, 3: 4, 4: 3, 5: 6, 6: 5}
     page = page_of(run.answer(EpisodeId(2)), run, FloorPlans(tmp_path, run.facts), str)
