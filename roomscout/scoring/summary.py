@@ -229,6 +229,8 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     if scores.intervals is not None and (edges := scores.interval("overall")) is not None:
         over = f"the {scores.intervals.level} % interval over {scores.intervals.scenes['overall']} scenes"
         interval = f" ({edges[0]:.1f} to {edges[1]:.1f}, {over})"
+    if headline is None and benchmark.pairs:
+        denominator += " with their twin"
     lines += ["", _overall_line(headline, denominator, interval) + failed]
     if lack_scan:
         lines.append(_overall_line(headline_of(scores, benchmark, with_scan), f"{answers} with a scan"))

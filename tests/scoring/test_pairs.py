@@ -77,6 +77,10 @@ def test_a_pair_is_below_full_score_once_with_its_worse_answer():
     assert in_words == "Wrong: 1 of 7, partly right: 1"
 
 
+def test_a_summary_without_a_pair_says_what_is_missing():
+    assert "no scored questions with their twin" in format_summary(summarize([BOTH[0]], TWINS, pending=0), TWINS)
+
+
 def test_a_summary_counts_pairs_and_all_questions():
     found = summarize([*BOTH, *ONE, *FAILED, NUMBERS[0]], TWINS, pending=1)
     assert (found.asked.questions, found.asked.scored, found.asked.counted, found.asked.failed) == (7, 6, 6, 1)
