@@ -42,7 +42,7 @@ def begun(rooms: RoomScans, log_root: Path) -> tuple[subprocess.Popen[str], Path
     (log_root / "slow.py").write_text(SLOW)
     flags = (*TWO, "--batch-size", "1", "--policy", f"{log_root / 'slow.py'}:Slow")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TEST_SECONDS_A_TURN", "0.05")
+        patch.setenv("TEST_SECONDS_A_TURN", "0.2")
         process = started(rooms.command(log_root, *flags), log_root)
     return process, first_part_with(2, process, log_root)
 
