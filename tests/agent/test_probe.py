@@ -256,6 +256,8 @@ class TestModels:
         opened.page.wait_for_selector("body[data-drawn]")
         assert opened.page.locator("#labels .believed:visible").all_inner_texts() == ["bed"]
         assert "where the model believes objects to be" in opened.page.inner_text("#legend")
+        opened.page.evaluate("document.getElementById('objects').click()")
+        opened.page.locator("#labels .believed:visible").wait_for(state="hidden")
         opened.page.close()
 
     @pytest.mark.parametrize("probe", ["map", "anytime"])

@@ -371,7 +371,7 @@ const makeRoom = (() => {
         }
         if (whole <= current) paintView(cameras[whole]);
       }
-      pins[current].forEach(({ bar }) => paintPlain(bar, TEAL));
+      if (boxed) pins[current].forEach(({ bar }) => paintPlain(bar, TEAL));
       marked.forEach(({ name }, i) => {
         paintPlain(goals[i].strong, name === "right" ? GREEN : GOLD);
         paintView(goals[i]);
@@ -412,7 +412,7 @@ const makeRoom = (() => {
         placeTag(tag, through ? null : onScreen(above, matrix, width, height));
       });
       pinTags.forEach((tags, turn) => tags.forEach((tag, i) => {
-        placeTag(tag, through || turn !== current ? null : onScreen(pins[turn][i].top, matrix, width, height));
+        placeTag(tag, through || !boxed || turn !== current ? null : onScreen(pins[turn][i].top, matrix, width, height));
       }));
       goalTags.forEach((tag, i) => placeTag(tag, through ? null : onScreen(goals[i].top, matrix, width, height)));
       objectTags.forEach((tag, i) => placeTag(tag, boxed ? onScreen(boxes[i].top, matrix, width, height) : null));
