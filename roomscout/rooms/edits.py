@@ -98,10 +98,11 @@ def moved(room: Arrangement, index: int, rng: Generator) -> Arrangement | None:
     """With a `movable` object at another place of its kind, at a wall or in the open, LEAST_MOVE_M away or more."""
     item = room.objects[index]
     model = _model_of(item)
+    stands_at_wall = _at_wall(room.plan, item.box)
+    placer = room._placer({index}, rng)
+    walls = placer.walls()
     for _ in range(MOVE_TRIES):
-        placer = room._placer({index}, rng)
-        if _at_wall(room.plan, item.box):
-            walls = placer.walls()
+        if stands_at_wall:
             start, along, length = walls[rng.integers(len(walls))]
             spare = length - model.size[0] - 0.04
             if spare <= 0:
@@ -116,6 +117,7 @@ def moved(room: Arrangement, index: int, rng: Generator) -> Arrangement | None:
         new = placer.items[place]
         if np.linalg.norm(new.box.plan_center - item.box.plan_center) >= LEAST_MOVE_M:
             return room._with(index, new)
+        placer = room._placer({index}, rng)  # without the one that was put too near
     return None
 
 
