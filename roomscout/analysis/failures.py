@@ -16,7 +16,7 @@ from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow
 from roomscout.runs.sights import SIGHTS, Sight, SightSplit, sight_table, split
-from roomscout.scoring.pairs import below_full, by_pair
+from roomscout.scoring.pairs import below_full, counted_once
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def log_split(folder: Path) -> None:
         save(folder, seen)
     for sentence in seen.missing:
         log.warning("What was in view is not known: %s", sentence)
-    by_sight = split((answers[0] for answers in by_pair(rows, reader.benchmark)), seen.sights)
+    by_sight = split(counted_once(rows, reader.benchmark), seen.sights)
     if by_sight is not None and by_sight.types:
         log.log(RESULT, "%s; to list them: roomscout failures %s", error_line(by_sight), shlex.quote(str(folder)))
 
@@ -73,7 +73,7 @@ def failure_lines(
     with its worse answer. Empty `types` and `scenes` mean all. Raises RunError if a type or a scene is not in the
     run."""
     chosen = chosen_rows(rows, types, scenes)
-    by_sight = split((answers[0] for answers in by_pair(chosen, benchmark)), seen.sights)
+    by_sight = split(counted_once(chosen, benchmark), seen.sights)
     missing = [f"Not known: {escaped(sentence)}" for sentence in seen.missing]
     if by_sight is None:
         return [*missing, "It is not known what was in view in these answers."]
@@ -112,25 +112,25 @@ def error_line(by_sight: SightSplit) -> str:
 
 def _listed(below: Iterable[Sequence[ResultRow]], sights: Mapping[EpisodeId, Sight]) -> list[str]:
     """The answers by what was in view, each with what its twin scores."""
-    listed = [(row, twins, sights[row.episode]) for row, *twins in below if row.episode in sights]
-    listed = [answer for answer in listed if answer[2].verdict]
+    seen = [(row, twins, sights[row.episode]) for row, *twins in below if row.episode in sights]
+    listed = [(row, twins, sight, sight.verdict) for row, twins, sight in seen if sight.verdict]
     if not listed:
         return []
     order = list(SIGHTS)
-    listed.sort(key=lambda answer: order.index(answer[2].verdict or ""))
+    listed.sort(key=lambda answer: order.index(answer[3]))
     rows = [
         {
             "folder": str(row.episode),
             "score": decimal(row.score, "g"),
-            "sight": HEADINGS[sight.verdict or ""],
+            "sight": HEADINGS[verdict],
             "since turn": decimal(sight.first_turn, "d"),
             "surface": "-" if sight.surface_seen is None else f"{100 * sight.surface_seen:.0f} %",
             "type": row.question_type,
         }
-        for row, _, sight in listed
+        for row, _, sight, verdict in listed
     ]
     details = (
         [row.question, sight.in_words, *(f"twin {twin.episode}: score {twin.score:g}" for twin in twins)]
-        for row, twins, sight in listed
+        for row, twins, sight, _ in listed
     )
     return ["", *Table.of(rows, left=range(6)).lines_with(details)]

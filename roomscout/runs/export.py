@@ -28,7 +28,7 @@ from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
 from roomscout.scoring.agreement import agreement_lines, agreement_of, by_annotator
 from roomscout.scoring.by_dataset import dataset_table, scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
-from roomscout.scoring.pairs import below_full, by_pair
+from roomscout.scoring.pairs import below_full, counted_once
 from roomscout.scoring.samples import format_samples, summarize_samples
 from roomscout.scoring.scores import Agreement, SampleScores, Scores, TypeScores
 from roomscout.scoring.summary import AggregateError, format_summary, part_lines, reference_lines, summarize
@@ -78,7 +78,7 @@ def exports_of(
         sessions=tuple(sessions),
         hardware=hardware_of(cost, sessions, reader.gpu_samples),
         provenance=hashes_of(facts, scans),
-        beliefs=beliefs_of((answers[0] for answers in by_pair(rows, benchmark)), maps) if maps else None,
+        beliefs=beliefs_of(counted_once(rows, benchmark), maps) if maps else None,
     )
     more: dict[EpisodeId, dict[str, Any]] = {row.episode: {} for row in rows}
     for episode, sight in reader.sights.items():
@@ -143,7 +143,7 @@ def _scored(
         questions=QuestionCount(count=facts.questions, sha256=facts.questions_sha256),
         part=PartCount(number=part.number, of=part.of, of_questions=part.questions) if part else None,
         judge=Judge.of(marks, facts.judge_price) if marks else None,
-        sight=split((answers[0] for answers in by_pair(rows, benchmark)), reader.sights),
+        sight=split(counted_once(rows, benchmark), reader.sights),
         anytime=anytime(rows, forced, benchmark, facts) if facts.setting("anytime") else None,
         errors=tuple(errors),
         warnings=tuple(filter(None, warnings)),

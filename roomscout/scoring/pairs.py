@@ -40,6 +40,11 @@ def by_pair(rows: Iterable[ResultRow], benchmark: Benchmark) -> list[list[Result
     return [sorted(answers, key=lambda row: (row.score is None, row.score or 0.0)) for answers in together.values()]
 
 
+def counted_once(rows: Iterable[ResultRow], benchmark: Benchmark) -> list[ResultRow]:
+    """The rows that did not fail, of a pair the worse one."""
+    return [answers[0] for answers in by_pair(rows, benchmark)]
+
+
 def below_full(rows: Iterable[ResultRow], benchmark: Benchmark) -> tuple[list[list[ResultRow]], str]:
     """Of the scored rows, as `by_pair` has them, those that are not fully right, by score and number; and their count
     in words."""
