@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -177,13 +178,17 @@ def category_named(name: str, boxes: Sequence[ObjectBox]) -> str | None:
 
 def _mentions(text: str, boxes: Sequence[ObjectBox]) -> list[tuple[str, int, int]]:
     """The categories of boxes that a text names, each with its start and end there."""
-    categories = sorted({box.category for box in boxes})
-    forms = {form.lower(): category for category in categories for form in _forms(category)}
-    if not forms:
-        return []
-    longest_first = "|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form)))
-    found = re.finditer(rf"(?<!\w)({longest_first})(?!\w)", text, re.IGNORECASE)
+    forms, pattern = _forms_of(frozenset(box.category for box in boxes))
+    found = pattern.finditer(text) if forms else ()
     return [(forms[low], *match.span()) for match in found if (low := match.group().lower()) in forms]
+
+
+@lru_cache(maxsize=256)
+def _forms_of(categories: frozenset[str]) -> tuple[dict[str, str], re.Pattern[str]]:
+    """The categories by their forms in lower case, and what finds the longest form at a place of a text."""
+    forms = {form.lower(): category for category in sorted(categories) for form in _forms(category)}
+    longest_first = "|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form)))
+    return forms, re.compile(rf"(?<!\w)({longest_first})(?!\w)", re.IGNORECASE)
 
 
 def _forms(category: str) -> set[str]:
