@@ -96,7 +96,7 @@ class AnswerContents:
         """Those of a scan's boxes whose objects the question or its options name."""
         return named_in(" ".join([self.question.question, *self.question.options]), boxes)
 
-    @property
+    @cached_property
     def clearest_view(self) -> Path | None:
         """The view that shows most of what the question names, or the last one; None without a file."""
         sizes = [0] * len(self.turns)

@@ -90,7 +90,7 @@ def _score_per_type(summary: Summary) -> Plot | None:
     drawing, scale, middles = row_plot(rows, (0, 100), label, "score (%)", TOP + LEGEND)
     for middle, (name, text), (key, counts) in zip(middles, rows, types, strict=True):
         percent = counts.percent or 0.0
-        drawing.rect(scale(0), middle - 8, scale(percent) - scale(0), 16, "bar", f"{name}: {text}")
+        _bar(drawing, scale, middle, percent, f"{name}: {text}")
         if (interval := summary.interval(key)) is not None:
             drawing.whisker(scale, interval, middle, f"{interval_in_words(interval)} %")
     x = 8.0
@@ -186,7 +186,7 @@ def _score_by_map(beliefs: Beliefs | None) -> Plot | None:
     rows = [(words, f"{group.percent:.1f} (n={group.answers:,})") for words, group in known.items()]
     drawing, scale, middles = row_plot(rows, (0, 100), "Score by the last map in percent", "score (%)")
     for middle, (words, text), group in zip(middles, rows, known.values(), strict=True):
-        drawing.rect(scale(0), middle - 8, scale(group.percent) - scale(0), 16, "bar", f"{words}: {text}")
+        _bar(drawing, scale, middle, group.percent, f"{words}: {text}")
     note = (
         "Mean score of the answers whose last map has all objects that the question needs at their places, and of the "
         "others, without those whose question names none."
@@ -251,8 +251,12 @@ def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot
     rows = [(name, f"{_amount(value)} ({100 * value / total:.0f} %)") for name, value in values.items()]
     drawing, scale, middles = row_plot(rows, (0, max(values.values())), title, unit)
     for middle, (name, value) in zip(middles, values.items(), strict=True):
-        drawing.rect(scale(0), middle - 8, scale(value) - scale(0), 16, "bar", f"{name}: {_amount(value)} {unit}")
+        _bar(drawing, scale, middle, value, f"{name}: {_amount(value)} {unit}")
     return Plot(title, drawing, note)
+
+
+def _bar(drawing: Drawing, scale: Scale, middle: float, value: float, about: str) -> None:
+    drawing.rect(scale(0), middle - 8, scale(value) - scale(0), 16, "bar", about)
 
 
 def _amount(value: float) -> str:
